@@ -1,0 +1,148 @@
+//! The bytes on the wire, held fast: a change here is a change of protocol.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use stepback_proto::frame::{self, FrameError};
+use stepback_proto::{
+    Answer, Consent, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Item, MAGIC, PROTOCOL, Request, Selector,
+    Verb, Welcome, WirePath,
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[test]
+fn hello_and_welcome_never_change() {
+    let hello = Hello {
+        magic: MAGIC,
+        protocol: 1,
+    };
+    assert_eq!(hex(&frame::encode(&hello).unwrap()), "73626b0001000000");
+    let welcome = Welcome {
+        protocol: 1,
+        version: "0.1.0".into(),
+        pid: 258,
+    };
+    assert_eq!(
+        hex(&frame::encode(&welcome).unwrap()),
+        "010000000500000000000000302e312e3002010000"
+    );
+}
+
+#[test]
+fn requests_and_answers_of_protocol_1() {
+    assert_eq!(PROTOCOL, 1, "new bytes need a new number and new golden values");
+    let request = Request {
+        place: WirePath(b"/p".to_vec()),
+        verb: Verb::Rewind {
+            id: Some(Selector::Number(7)),
+            how: Consent::Yes,
+        },
+    };
+    assert_eq!(
+        hex(&frame::encode(&request).unwrap()),
+        concat!(
+            "0200000000000000",
+            "2f70",
+            "09000000",
+            "01",
+            "00000000",
+            "0700000000000000",
+            "01000000"
+        )
+    );
+    let failure = Answer::Failed(Failure {
+        kind: FailureKind::StalePlan,
+        message: "m".into(),
+        hint: String::new(),
+    });
+    assert_eq!(
+        hex(&frame::encode(&failure).unwrap()),
+        concat!(
+            "03000000",
+            "06000000",
+            "0100000000000000",
+            "6d",
+            "0000000000000000"
+        )
+    );
+    let bytes = Answer::Item(Item::Bytes(vec![1, 2]));
+    assert_eq!(
+        hex(&frame::encode(&bytes).unwrap()),
+        concat!("01000000", "01000000", "0200000000000000", "0102")
+    );
+}
+
+#[test]
+fn a_clean_end_differs_from_a_torn_frame() {
+    let mut whole = Vec::new();
+    frame::write(
+        &mut whole,
+        &Hello {
+            magic: MAGIC,
+            protocol: 9,
+        },
+    )
+    .unwrap();
+    let mut reader = Cursor::new(&whole);
+    assert_eq!(
+        frame::read::<Hello>(&mut reader).unwrap(),
+        Some(Hello {
+            magic: MAGIC,
+            protocol: 9
+        })
+    );
+    assert!(frame::read::<Hello>(&mut reader).unwrap().is_none());
+    for cut in 1..whole.len() {
+        let torn = frame::read::<Hello>(&mut Cursor::new(&whole[..cut]));
+        assert!(matches!(torn, Err(FrameError::Io(_))), "cut at {cut}: {torn:?}");
+    }
+}
+
+#[test]
+fn a_length_above_the_limit_is_refused_before_anything_is_read() {
+    let prefix = u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_be_bytes();
+    let refused = frame::read::<Hello>(&mut Cursor::new(prefix));
+    assert!(matches!(refused, Err(FrameError::TooLarge(_))), "{refused:?}");
+    let huge = Answer::Item(Item::Bytes(vec![0; FRAME_BYTES_MAX]));
+    assert!(matches!(frame::encode(&huge), Err(FrameError::TooLarge(_))));
+}
+
+#[test]
+fn lengths_inside_a_frame_cost_no_memory() {
+    // A path that says it has 2^62 bytes.
+    let mut bytes = (1u64 << 62).to_le_bytes().to_vec();
+    bytes.extend([0; 8]);
+    assert!(matches!(
+        frame::decode::<Request>(&bytes),
+        Err(FrameError::Malformed(_))
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = frame::decode::<Hello>(&bytes);
+        let _ = frame::decode::<Welcome>(&bytes);
+        let _ = frame::decode::<Request>(&bytes);
+        let _ = frame::decode::<Answer>(&bytes);
+    }
+
+    /// Small first numbers reach into the variants, where random bytes seldom do.
+    #[test]
+    fn any_variant_with_any_rest_decodes_or_fails(
+        place in 0u64..4, verb in 0u32..40, rest in proptest::collection::vec(any::<u8>(), 0..120),
+    ) {
+        let mut bytes = place.to_le_bytes().to_vec();
+        bytes.extend(vec![b'/'; usize::try_from(place).unwrap()]);
+        bytes.extend(verb.to_le_bytes());
+        bytes.extend(&rest);
+        if let Ok(request) = frame::decode::<Request>(&bytes) {
+            prop_assert_eq!(frame::encode(&request).unwrap(), bytes);
+        }
+    }
+}
