@@ -1,0 +1,196 @@
+//! What can go wrong, with the path it went wrong at.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::oid::Oid;
+use crate::path::TreePath;
+
+/// The engine's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in the engine. Each variant is one that a caller may have to tell apart; `Display` is one line for
+/// people, [`Error::hint`] what they can do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// At which path.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+    /// An object, ref or record of the store isn't what it must be.
+    #[error("the store {} is damaged: {what}", store.display())]
+    Damaged {
+        /// The store.
+        store: PathBuf,
+        /// Which object, ref or record, and how.
+        what: String,
+    },
+    /// libgit2 refused something: opening a store's packs, comparing two files by lines.
+    #[error("the store {}: {what}", store.display())]
+    Library {
+        /// The store.
+        store: PathBuf,
+        /// What libgit2 says.
+        what: String,
+    },
+    /// No such checkpoint in this root.
+    #[error("there is no checkpoint {0} here")]
+    NoSuchCheckpoint(String),
+    /// A path that isn't there, in the states that it was looked for in.
+    #[error("{path}: not in {place}")]
+    NoSuchPath {
+        /// The path.
+        path: TreePath,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// No such session in this root.
+    #[error("there is no session {0:?} here")]
+    NoSuchSession(String),
+    /// The redo stack is empty.
+    #[error("nothing to redo")]
+    NothingToRedo,
+    /// The tree changed between the preview and the yes.
+    #[error("the plan has changed since it was shown")]
+    StalePlan,
+    /// An operation was interrupted and is neither finished nor undone yet.
+    #[error("an interrupted {operation} to {target} is unfinished")]
+    Unfinished {
+        /// Which kind.
+        operation: String,
+        /// Its target.
+        target: u64,
+    },
+    /// The root isn't there.
+    #[error("{}: the directory isn't there", .0.display())]
+    RootMissing(PathBuf),
+    /// Another directory is in the root's place.
+    #[error("{}: another directory is in the place of the one that was attached", .0.display())]
+    RootReplaced(PathBuf),
+    /// A directory that isn't to be attached.
+    #[error("{} can't be attached: {why}", path.display())]
+    RefusedRoot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+        /// What to do instead.
+        hint: String,
+    },
+    /// Rules or options that can't be used. A failing rule fails the capture, never widens it.
+    #[error("{}: {why}", path.display())]
+    Rules {
+        /// The file that has the rule.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A change that can't be carried out, found before anything was changed.
+    #[error("{path}: {why}")]
+    CannotRestore {
+        /// The first such path.
+        path: TreePath,
+        /// Why.
+        why: String,
+    },
+    /// A caller broke a rule of the command, such as dropping a pinned checkpoint.
+    #[error("{message}")]
+    Refused {
+        /// What and why.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The caller's cancel flag was set.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Error {
+    /// What to do about it; empty when there is nothing to say.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Io { source, .. } if is_no_space(source) => {
+                "free some space on that file system, then try again; nothing was lost".into()
+            }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "check the owner and the mode of that path and of the directories above it".into()
+            }
+            Self::Damaged { .. } => {
+                "`stepback status --verify` names what is damaged; other checkpoints stay usable".into()
+            }
+            Self::NoSuchCheckpoint(_) => "`stepback list` shows the checkpoints of this root".into(),
+            Self::NoSuchSession(_) => "`stepback session list` shows the sessions of this root".into(),
+            Self::NothingToRedo => {
+                "`stepback list` shows the checkpoints; `stepback rewind N` goes to any of them".into()
+            }
+            Self::StalePlan => "look at the new plan and answer again".into(),
+            Self::Unfinished { .. } => {
+                "`stepback recover` finishes it, `stepback recover --undo` takes it back".into()
+            }
+            Self::RootMissing(_) => "put it back, or `stepback -C PATH rewind latest` makes it again".into(),
+            Self::RootReplaced(_) => {
+                "`stepback attach -y` continues the history here, `stepback attach --new` starts a new one"
+                    .into()
+            }
+            Self::RefusedRoot { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
+            Self::Rules { .. } => "mend that file, then try again; until then nothing is captured".into(),
+            _ => String::new(),
+        }
+    }
+
+    /// Whether a full disk or quota is the cause.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_no_space(source))
+    }
+}
+
+fn is_no_space(source: &io::Error) -> bool {
+    matches!(
+        source.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// An object that should be in the store and isn't, or isn't whole.
+#[must_use]
+pub fn damaged_object(store: &Path, oid: Oid, how: &str) -> Error {
+    Error::Damaged {
+        store: store.to_owned(),
+        what: format!("object {oid} {how}"),
+    }
+}
+
+/// Gives an I/O result the path that it is about.
+pub trait At<T> {
+    /// The same result, the error with `path`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for any error.
+    fn at(self, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            path: path.as_ref().to_owned(),
+            source,
+        })
+    }
+}
+
+impl<T> At<T> for nix::Result<T> {
+    fn at(self, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|errno| Error::Io {
+            path: path.as_ref().to_owned(),
+            source: errno.into(),
+        })
+    }
+}

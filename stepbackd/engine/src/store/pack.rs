@@ -1,0 +1,212 @@
+//! Writes one pack and its index (git's formats, version 2 each). Objects come whole, each once, in any order.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use flate2::Crc;
+use sha1::{Digest, Sha1};
+
+use crate::error::{At, Result};
+use crate::fault;
+use crate::oid::{ObjectKind, Oid};
+
+use super::deflate;
+use super::files::{self, OBJECT_MODE, TempFile};
+
+const HEADER_BYTES: u64 = 12;
+/// Offsets from here on stand in the index's table of long ones.
+const LONG_OFFSET: u64 = 1 << 31;
+
+/// An object ready to be appended: its bytes as they stand in a pack. Made outside any lock.
+pub struct Packed {
+    oid: Oid,
+    bytes: Vec<u8>,
+    crc: u32,
+}
+
+impl Packed {
+    /// Compresses an object.
+    pub fn new(oid: Oid, kind: ObjectKind, body: &[u8]) -> io::Result<Self> {
+        let mut bytes = Vec::with_capacity(body.len() / 2 + 64);
+        push_header(kind, body.len() as u64, &mut bytes);
+        deflate::deflate(&[body], &mut bytes)?;
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        Ok(Self {
+            oid,
+            bytes,
+            crc: crc.sum(),
+        })
+    }
+}
+
+/// Kind in three bits, size in the rest, seven bits a byte, the first with four.
+fn push_header(kind: ObjectKind, size: u64, out: &mut Vec<u8>) {
+    let kind = match kind {
+        ObjectKind::Commit => 1u8,
+        ObjectKind::Tree => 2,
+        ObjectKind::Blob => 3,
+    };
+    let low = |value: u64, bits: u64| u8::try_from(value & bits).expect("masked to a byte");
+    let mut byte = kind << 4 | low(size, 0x0f);
+    let mut rest = size >> 4;
+    while rest > 0 {
+        out.push(byte | 0x80);
+        byte = low(rest, 0x7f);
+        rest >>= 7;
+    }
+    out.push(byte);
+}
+
+struct Entry {
+    oid: Oid,
+    crc: u32,
+    offset: u64,
+}
+
+/// A pack being written, as a temporary file.
+pub struct PackWriter {
+    file: BufWriter<TempFile>,
+    entries: Vec<Entry>,
+    end: u64,
+}
+
+impl PackWriter {
+    /// Starts a pack in `dir`.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let temp = TempFile::new(dir, "tmp_pack_", OBJECT_MODE)?;
+        let path = temp.path().to_owned();
+        let mut file = BufWriter::with_capacity(1 << 20, temp);
+        // The number of objects is put in at the end.
+        file.write_all(b"PACK\0\0\0\x02\0\0\0\0").at(path)?;
+        Ok(Self {
+            file,
+            entries: Vec::new(),
+            end: HEADER_BYTES,
+        })
+    }
+
+    /// Appends an object that isn't in it yet.
+    pub fn append(&mut self, object: &Packed) -> Result<()> {
+        let written = self.file.write_all(&object.bytes);
+        written.at(self.file.get_ref().path())?;
+        self.entries.push(Entry {
+            oid: object.oid,
+            crc: object.crc,
+            offset: self.end,
+        });
+        self.end += object.bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Ends pack and index; both durable but not yet under their names.
+    pub fn seal(self, dir: &Path, sync: bool) -> Result<SealedPack> {
+        let Self {
+            file, mut entries, ..
+        } = self;
+        let mut pack = file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .at(dir)?;
+        let count = u32::try_from(entries.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+            .at(dir)?;
+        let hash = finish_pack(&mut pack, count)?;
+        entries.sort_unstable_by_key(|entry| entry.oid);
+        let mut index = TempFile::new(dir, "tmp_idx_", OBJECT_MODE)?;
+        write_index(&mut index, &entries, hash)?;
+        if sync {
+            pack.sync()?;
+            index.sync()?;
+        }
+        pack.close();
+        index.close();
+        Ok(SealedPack {
+            pack,
+            index,
+            name: format!("pack-{}", Oid(hash)),
+        })
+    }
+}
+
+/// A whole pack that waits for its name.
+pub struct SealedPack {
+    pack: TempFile,
+    index: TempFile,
+    name: String,
+}
+
+impl SealedPack {
+    /// Gives both files their names, the index last: a pack counts once its index is there.
+    pub fn publish(self, dir: &Path) -> Result<()> {
+        self.pack.rename(&dir.join(format!("{}.pack", self.name)))?;
+        self.index.rename(&dir.join(format!("{}.idx", self.name)))?;
+        files::sync_dir(dir)
+    }
+}
+
+/// Puts the count in and the checksum of the whole behind, which is returned.
+fn finish_pack(pack: &mut TempFile, count: u32) -> Result<[u8; 20]> {
+    let hash = count_and_hash(pack.file(), count).at(pack.path())?;
+    pack.write_all(&hash)?;
+    Ok(hash)
+}
+
+/// The checksum covers the count, which is known last: so it is made of the file, not of what was written.
+fn count_and_hash(mut file: &File, count: u32) -> io::Result<[u8; 20]> {
+    fault::point("store.write")?;
+    file.seek(SeekFrom::Start(8))?;
+    file.write_all(&count.to_be_bytes())?;
+    file.seek(SeekFrom::Start(0))?;
+    let mut hasher = Sha1::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(hasher.finalize().into()),
+            Ok(read) => hasher.update(&piece[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes the index of `entries`, which are sorted by name.
+fn write_index(index: &mut TempFile, entries: &[Entry], pack: [u8; 20]) -> Result<()> {
+    let mut bytes = Vec::with_capacity(1032 + entries.len() * 28 + 40);
+    bytes.extend_from_slice(b"\xfftOc\0\0\0\x02");
+    let mut counts = [0u32; 256];
+    for entry in entries {
+        counts[usize::from(entry.oid.0[0])] += 1;
+    }
+    let mut sum = 0;
+    for count in counts {
+        sum += count;
+        bytes.extend_from_slice(&sum.to_be_bytes());
+    }
+    for entry in entries {
+        bytes.extend_from_slice(&entry.oid.0);
+    }
+    for entry in entries {
+        bytes.extend_from_slice(&entry.crc.to_be_bytes());
+    }
+    let mut long = Vec::new();
+    for entry in entries {
+        let word = match u32::try_from(entry.offset) {
+            Ok(offset) if entry.offset < LONG_OFFSET => offset,
+            _ => {
+                let place = u32::try_from(long.len()).expect("fewer objects than 2^31");
+                long.push(entry.offset);
+                place | 1 << 31
+            }
+        };
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    for offset in long {
+        bytes.extend_from_slice(&offset.to_be_bytes());
+    }
+    bytes.extend_from_slice(&pack);
+    let hash: [u8; 20] = Sha1::digest(&bytes).into();
+    bytes.extend_from_slice(&hash);
+    index.write_all(&bytes)
+}

@@ -1,0 +1,141 @@
+//! Objects in packs, read through libgit2.
+//!
+//! libgit2 was seen to loop for ever on a truncated loose object, so it never gets to see one: its object database is
+//! opened on a directory that has nothing but a link to the packs.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags};
+
+use crate::error::{At, Error, Result, damaged_object};
+use crate::oid::{ObjectKind, Oid};
+
+use super::files;
+
+/// The packs of a store.
+pub struct Packs {
+    odb: Odb<'static>,
+    store: PathBuf,
+    /// libgit2 wants a path in UTF-8; this one stands for any that isn't.
+    _dir: Option<File>,
+}
+
+impl std::fmt::Debug for Packs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packs")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Packs {
+    /// `view` is the directory that is kept for libgit2; what it needs is made.
+    pub fn open(store: &Path, view: &Path) -> Result<Self> {
+        files::make_dir(view)?;
+        let link = view.join("pack");
+        match symlink("../../objects/pack", &link) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error).at(link),
+            _ => {}
+        }
+        // Its cache is one for the process and up to 256 MiB; ours are per root and bounded.
+        git2::opts::enable_caching(false);
+        let git = |e: git2::Error| Error::Library {
+            store: store.to_owned(),
+            what: e.message().to_owned(),
+        };
+        let odb = Odb::new().map_err(git)?;
+        let dir = if let Some(path) = view.to_str() {
+            odb.add_disk_alternate(path).map_err(git)?;
+            None
+        } else {
+            let dir = File::open(view).at(view)?;
+            odb.add_disk_alternate(&format!("/proc/self/fd/{}", dir.as_raw_fd()))
+                .map_err(git)?;
+            Some(dir)
+        };
+        Ok(Self {
+            odb,
+            store: store.to_owned(),
+            _dir: dir,
+        })
+    }
+
+    /// Looks for packs that others have made.
+    pub fn refresh(&self) -> Result<()> {
+        self.odb
+            .refresh()
+            .map_err(|error| unreadable(&self.store, &error))
+    }
+
+    /// Whether a pack that is known has such an object, good or not.
+    pub fn lists(&self, oid: Oid) -> bool {
+        self.odb.exists_ext(to_git(oid), OdbLookupFlags::NO_REFRESH)
+    }
+
+    /// A whole object, verified. `None` when no pack has it, new packs included.
+    pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
+        // libgit2 makes the empty tree up when there is none.
+        if oid == Oid::EMPTY_TREE && !self.odb.exists(to_git(oid)) {
+            return Ok(None);
+        }
+        match self.odb.read(to_git(oid)) {
+            Ok(object) => {
+                let kind = self.kind(oid, object.kind())?;
+                if Oid::of(kind, object.data()) != oid {
+                    return Err(damaged_object(
+                        &self.store,
+                        oid,
+                        "has other contents than its name says",
+                    ));
+                }
+                Ok(Some((kind, object.data().to_vec())))
+            }
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(self.damaged(oid, &error)),
+        }
+    }
+
+    /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
+    pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
+        match self.odb.read_header(to_git(oid)) {
+            Ok((size, kind)) => Ok(Some((self.kind(oid, kind)?, size as u64))),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(self.damaged(oid, &error)),
+        }
+    }
+
+    fn kind(&self, oid: Oid, kind: ObjectType) -> Result<ObjectKind> {
+        match kind {
+            ObjectType::Blob => Ok(ObjectKind::Blob),
+            ObjectType::Tree => Ok(ObjectKind::Tree),
+            ObjectType::Commit => Ok(ObjectKind::Commit),
+            _ => Err(damaged_object(
+                &self.store,
+                oid,
+                "is of a kind that is never written here",
+            )),
+        }
+    }
+
+    fn damaged(&self, oid: Oid, error: &git2::Error) -> Error {
+        damaged_object(
+            &self.store,
+            oid,
+            &format!("is damaged in its pack ({})", error.message()),
+        )
+    }
+}
+
+fn unreadable(store: &Path, error: &git2::Error) -> Error {
+    Error::Damaged {
+        store: store.to_owned(),
+        what: format!("its packs can't be read ({})", error.message()),
+    }
+}
+
+fn to_git(oid: Oid) -> git2::Oid {
+    git2::Oid::from_bytes(&oid.0).expect("twenty bytes are an object id")
+}

@@ -1,0 +1,179 @@
+//! Reads objects: the loose one first, then packs. All that is handed out was checked against its name.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::{At, Error, Result, damaged_object};
+use crate::oid::{ObjectKind, Oid};
+
+use super::Store;
+use super::loose::{self, Fault, Loose, Stamp};
+
+/// So many verified loose objects are remembered, at about 64 bytes each.
+const KNOWN_MAX: usize = 16_384;
+
+/// What the store has under a name.
+#[derive(Debug)]
+pub enum Existing {
+    /// Nothing.
+    Absent,
+    /// A good loose object; `known` when it is known to be durable as well.
+    Loose {
+        /// Its file.
+        stamp: Stamp,
+        /// Verified or written by this open store before.
+        known: bool,
+    },
+    /// A good object in a pack.
+    Packed,
+    /// Something that can't be relied on.
+    Damaged,
+}
+
+/// Loose objects that were verified and are durable, with the stamp of their file then.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<HashMap<Oid, Stamp>>);
+
+impl Known {
+    pub fn add(&self, oid: Oid, stamp: Stamp) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.len() >= KNOWN_MAX {
+            map.clear();
+        }
+        map.insert(oid, stamp);
+    }
+
+    fn has(&self, oid: Oid, stamp: Stamp) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&oid) == Some(&stamp)
+    }
+}
+
+impl Store {
+    /// A whole object, verified by its hash.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming the object, when it is missing, damaged or of another kind.
+    pub fn read(&self, oid: Oid, kind: ObjectKind) -> Result<Vec<u8>> {
+        let damage = match Loose::open(&self.objects, oid) {
+            Ok(Some(object)) => {
+                self.check_kind(oid, object.kind, kind)?;
+                match object.read(oid) {
+                    Ok(body) => return Ok(body),
+                    Err(fault) => self.damage(fault)?,
+                }
+            }
+            Ok(None) => "is missing".to_owned(),
+            Err(fault) => self.damage(fault)?,
+        };
+        match self.packs.read(oid)? {
+            Some((found, body)) => {
+                self.check_kind(oid, found, kind)?;
+                Ok(body)
+            }
+            None => Err(damaged_object(&self.dir, oid, &damage)),
+        }
+    }
+
+    /// Writes a blob's bytes to `to` and returns how many: a loose blob in pieces, a packed one whole. Verified only
+    /// when this returns, so what was written must not be used before.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] as [`Store::read`]; an error of `to` comes back as [`Error::Io`] with an empty path, as only
+    /// the caller knows where it writes.
+    pub fn copy_blob(&self, oid: Oid, to: &mut dyn Write) -> Result<u64> {
+        if let Ok(Some(object)) = Loose::open(&self.objects, oid) {
+            self.check_kind(oid, object.kind, ObjectKind::Blob)?;
+            return match object.copy(oid, to) {
+                Ok(size) => Ok(size),
+                Err(Fault::Sink(error)) => Err(error).at(""),
+                Err(fault) => Err(damaged_object(&self.dir, oid, &self.damage(fault)?)),
+            };
+        }
+        let body = self.read(oid, ObjectKind::Blob)?;
+        to.write_all(&body).at("")?;
+        Ok(body.len() as u64)
+    }
+
+    /// Size of a blob in bytes, from its header; the contents aren't read, so they aren't verified.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it is missing, no blob, or its header can't be read.
+    pub fn blob_size(&self, oid: Oid) -> Result<u64> {
+        let damage = match Loose::open(&self.objects, oid) {
+            Ok(Some(object)) => {
+                self.check_kind(oid, object.kind, ObjectKind::Blob)?;
+                return Ok(object.size);
+            }
+            Ok(None) => "is missing".to_owned(),
+            Err(fault) => self.damage(fault)?,
+        };
+        let (kind, size) = self
+            .packs
+            .header(oid)?
+            .ok_or_else(|| damaged_object(&self.dir, oid, &damage))?;
+        self.check_kind(oid, kind, ObjectKind::Blob)?;
+        Ok(size)
+    }
+
+    /// Whether a good object of this name is there: it is read and checked unless that was done before.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn has(&self, oid: Oid) -> Result<bool> {
+        if matches!(self.existing(oid)?, Existing::Loose { .. } | Existing::Packed) {
+            return Ok(true);
+        }
+        self.packs.refresh()?;
+        Ok(matches!(
+            self.existing(oid)?,
+            Existing::Loose { .. } | Existing::Packed
+        ))
+    }
+
+    /// What is there under a name, in packs that are known.
+    pub(super) fn existing(&self, oid: Oid) -> Result<Existing> {
+        if let Some(stamp) = loose::stamp(&self.objects, oid)? {
+            if self.known.has(oid, stamp) {
+                return Ok(Existing::Loose { stamp, known: true });
+            }
+            let read = Loose::open(&self.objects, oid).and_then(|object| {
+                object
+                    .map(|object| object.copy(oid, &mut std::io::sink()))
+                    .transpose()
+            });
+            match read {
+                Ok(Some(_)) => return Ok(Existing::Loose { stamp, known: false }),
+                // Maintenance has moved it to a pack since.
+                Ok(None) => {}
+                Err(fault) => return self.damage(fault).map(|_| Existing::Damaged),
+            }
+        }
+        if !self.packs.lists(oid) {
+            return Ok(Existing::Absent);
+        }
+        match self.packs.read(oid) {
+            Ok(Some(_)) => Ok(Existing::Packed),
+            Ok(None) => Ok(Existing::Absent),
+            Err(Error::Damaged { .. }) => Ok(Existing::Damaged),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How an object is damaged, when it is that.
+    fn damage(&self, fault: Fault) -> Result<String> {
+        match fault {
+            Fault::Damaged(how) => Ok(how),
+            Fault::System(error) => Err(error),
+            Fault::Sink(error) => Err(error).at(&self.objects),
+        }
+    }
+
+    fn check_kind(&self, oid: Oid, found: ObjectKind, wanted: ObjectKind) -> Result<()> {
+        if found == wanted {
+            return Ok(());
+        }
+        let how = format!("is a {}, not a {}", found.name(), wanted.name());
+        Err(damaged_object(&self.dir, oid, &how))
+    }
+}

@@ -1,0 +1,351 @@
+//! Refs: one file each below `refs`, and `packed-refs`, as git has them. Changes are one at a time, under a lock of the
+//! store, and durable when they return.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::error::{At, Error, Result};
+use crate::fault;
+use crate::oid::Oid;
+
+use super::Store;
+use super::files::{self, FILE_MODE, TempFile};
+use super::lock;
+use super::packed_refs;
+
+/// The longest name of a ref, in bytes.
+pub const REF_NAME_MAX: usize = 120;
+
+/// What [`Store::set_ref`] expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// No such ref.
+    Absent,
+    /// This.
+    Is(Oid),
+    /// Whatever is there, a broken ref included.
+    Any,
+}
+
+/// A ref as found: what it points to, or how it is broken.
+pub type Found = Result<Oid, String>;
+
+impl Store {
+    /// All refs whose names begin with `prefix`, sorted by name.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming the ref, when one is broken.
+    pub fn refs(&self, prefix: &str) -> Result<Vec<(String, Oid)>> {
+        let found = self.all_refs(prefix)?;
+        found
+            .into_iter()
+            .map(|(name, oid)| oid.map_err(|how| self.broken(&name, &how)).map(|oid| (name, oid)))
+            .collect()
+    }
+
+    /// As [`Store::refs`], broken ones included.
+    pub(super) fn all_refs(&self, prefix: &str) -> Result<BTreeMap<String, Found>> {
+        let mut found = BTreeMap::new();
+        // Loose ones first: whoever packs refs writes the packed ones before it removes these.
+        self.walk_refs("refs", prefix, &mut found)?;
+        let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
+        for (name, oid) in packed
+            .range(prefix.to_owned()..)
+            .take_while(|(name, _)| name.starts_with(prefix))
+        {
+            found.entry(name.clone()).or_insert(Ok(*oid));
+        }
+        Ok(found)
+    }
+
+    fn walk_refs(&self, below: &str, prefix: &str, found: &mut BTreeMap<String, Found>) -> Result<()> {
+        let dir = self.dir.join(below);
+        let entries = match std::fs::read_dir(&dir) {
+            Err(error) if files::is_absent(&error) => return Ok(()),
+            other => other.at(&dir)?,
+        };
+        for entry in entries {
+            let entry = entry.at(&dir)?;
+            let (part, path) = (entry.file_name(), entry.path());
+            let name = format!("{below}/{}", part.to_string_lossy());
+            if entry.file_type().at(&path)?.is_dir() {
+                let dir = format!("{name}/");
+                if dir.starts_with(prefix) || prefix.starts_with(&dir) {
+                    self.walk_refs(&name, prefix, found)?;
+                }
+            } else if name.starts_with(prefix) && !name.ends_with(".lock") {
+                if part.to_str().is_none() {
+                    found.insert(name, Err("has a name that isn't UTF-8".into()));
+                } else if let Some(oid) = read_loose(&path)? {
+                    found.insert(name, oid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One ref; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming the ref, when it is broken.
+    pub fn read_ref(&self, name: &str) -> Result<Option<Oid>> {
+        check_name(name)?;
+        match self.find_ref(name)? {
+            Some(found) => found.map(Some).map_err(|how| self.broken(name, &how)),
+            None => Ok(None),
+        }
+    }
+
+    fn find_ref(&self, name: &str) -> Result<Option<Found>> {
+        if let Some(found) = read_loose(&self.dir.join(name))? {
+            return Ok(Some(found));
+        }
+        Ok(packed_refs::read(&self.dir, &self.packed_refs)?
+            .get(name)
+            .map(|oid| Ok(*oid)))
+    }
+
+    fn broken(&self, name: &str, how: &str) -> Error {
+        Error::Damaged {
+            store: self.dir.clone(),
+            what: format!("ref {name} {how}"),
+        }
+    }
+
+    /// Makes a ref point to `new` if it is as `expected`. On a crash it is the old or the new one; durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when it isn't as expected, its name isn't one, or another ref stands where a directory above or
+    /// below it would.
+    pub fn set_ref(&self, name: &str, new: Oid, expected: Expected) -> Result<()> {
+        check_name(name)?;
+        let _serial = self.lock_refs()?;
+        match (self.find_ref(name)?, expected) {
+            (_, Expected::Any) | (None, Expected::Absent) => {}
+            (Some(Ok(oid)), Expected::Is(wanted)) if oid == wanted => {}
+            (Some(Err(how)), _) => return Err(self.broken(name, &how)),
+            (found, _) => {
+                let found = found
+                    .and_then(Result::ok)
+                    .map_or("is gone".into(), |oid| format!("is {oid} now"));
+                return Err(refused(
+                    &format!("ref {name} {found}"),
+                    "somebody else has changed it; try again",
+                ));
+            }
+        }
+        let path = self.make_room(name)?;
+        let dir = path.parent().expect("a ref is below refs");
+        fault::point("store.ref").at(&path)?;
+        let mut temp = lock_file(&path)?;
+        temp.write_all(format!("{new}\n").as_bytes())?;
+        temp.sync()?;
+        temp.rename(&path)?;
+        files::sync_dir(dir)
+    }
+
+    /// Makes the directories above a ref's file, and takes empty ones out of its place.
+    fn make_room(&self, name: &str) -> Result<PathBuf> {
+        let conflict = |other: &str| {
+            refused(
+                &format!("ref {name} can't stand beside ref {other}"),
+                "use another name",
+            )
+        };
+        let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
+        let below = format!("{name}/");
+        if let Some((other, _)) = packed
+            .range(below.clone()..)
+            .next()
+            .filter(|(other, _)| other.starts_with(&below))
+        {
+            return Err(conflict(other));
+        }
+        for (slash, _) in name.match_indices('/').skip(1) {
+            let above = &name[..slash];
+            let dir = self.dir.join(above);
+            if packed.contains_key(above) || dir.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
+                return Err(conflict(above));
+            }
+            if files::make_dir(&dir)? {
+                files::sync_dir(dir.parent().expect("below the store"))?;
+            }
+        }
+        let path = self.dir.join(name);
+        if path.is_dir() {
+            remove_empty_dirs(&path)?;
+            if path.is_dir() {
+                return Err(conflict(&below));
+            }
+        }
+        Ok(path)
+    }
+
+    /// Removes a ref; absent is fine, broken too. Durable when this returns.
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub fn delete_ref(&self, name: &str) -> Result<()> {
+        self.delete_refs(&[name])
+    }
+
+    /// Removes refs with as few barriers as possible. On a crash some are gone, the others there.
+    ///
+    /// # Errors
+    /// When one can't be removed.
+    pub fn delete_refs(&self, names: &[&str]) -> Result<()> {
+        names.iter().try_for_each(|name| check_name(name))?;
+        let _serial = self.lock_refs()?;
+        // Packed ones first, or an older value would show for a moment.
+        let mut packed = BTreeMap::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
+        let removed = names
+            .iter()
+            .filter(|name| packed.remove(**name).is_some())
+            .count();
+        if removed > 0 {
+            packed_refs::write(&self.dir, &packed)?;
+        }
+        self.remove_loose(names)
+    }
+
+    fn remove_loose(&self, names: &[&str]) -> Result<()> {
+        let mut touched = std::collections::BTreeSet::new();
+        for name in names {
+            let path = self.dir.join(name);
+            fault::point("store.ref").at(&path)?;
+            match std::fs::remove_file(&path) {
+                Ok(()) => {
+                    touched.insert(self.prune_above(&path));
+                }
+                Err(error) if files::is_absent(&error) => {}
+                // A directory: other refs stand below; this one is absent.
+                Err(_) if path.is_dir() => {}
+                Err(error) => return Err(error).at(path),
+            }
+        }
+        // Of two directories of which one was in the other, the outer may have outlived it.
+        touched
+            .iter()
+            .filter(|dir| dir.is_dir())
+            .try_for_each(|dir| files::sync_dir(dir))
+    }
+
+    /// Removes the directories above a ref that are empty now; the first that stays.
+    fn prune_above(&self, path: &Path) -> PathBuf {
+        let refs = self.dir.join("refs");
+        let mut dir = path.parent().expect("a ref is below refs");
+        while dir != refs && std::fs::remove_dir(dir).is_ok() {
+            dir = dir.parent().expect("below refs");
+        }
+        dir.to_owned()
+    }
+
+    /// Moves all refs into `packed-refs`: one file instead of a disk block for each.
+    ///
+    /// # Errors
+    /// When a ref is broken (it is named, nothing is moved) or something can't be written.
+    pub fn pack_refs(&self) -> Result<()> {
+        let _serial = self.lock_refs()?;
+        let all: BTreeMap<String, Oid> = self.refs("refs/")?.into_iter().collect();
+        packed_refs::write(&self.dir, &all)?;
+        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        self.remove_loose(&names)
+    }
+
+    /// Changes of refs are one at a time, so a `.lock` file that is there is one that a crash has left.
+    pub(super) fn lock_refs(&self) -> Result<Flock<File>> {
+        let file = self.private.join("refs-lock");
+        Ok(lock::flock(&file, FlockArg::LockExclusive)?.expect("a lock that waits is got"))
+    }
+}
+
+/// Makes `PATH.lock`, which keeps git away too.
+pub(super) fn lock_file(path: &Path) -> Result<TempFile> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock = PathBuf::from(name);
+    match TempFile::at(lock.clone(), FILE_MODE) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            files::remove(&lock)?;
+            TempFile::at(lock.clone(), FILE_MODE).at(lock)
+        }
+        other => other.at(lock),
+    }
+}
+
+fn read_loose(path: &Path) -> Result<Option<Found>> {
+    let file = match files::open_existing(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(None),
+        Err(Error::Io { source, .. }) if source.raw_os_error() == Some(nix::libc::ELOOP) => {
+            return Ok(Some(Err("is a symbolic link".into())));
+        }
+        Err(error) => return Err(error),
+    };
+    let meta = file.metadata().at(path)?;
+    if meta.is_dir() {
+        return Ok(None);
+    }
+    if !meta.is_file() {
+        return Ok(Some(Err("isn't a regular file".into())));
+    }
+    let mut text = Vec::with_capacity(64);
+    file.take(64).read_to_end(&mut text).at(path)?;
+    if text.is_empty() {
+        return Ok(Some(Err("is empty".into())));
+    }
+    let oid = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|text| text.strip_suffix('\n'))
+        .and_then(|hex| hex.parse().ok());
+    Ok(Some(oid.ok_or_else(|| "doesn't hold an object id".into())))
+}
+
+fn remove_empty_dirs(dir: &Path) -> Result<()> {
+    for name in files::names(dir)? {
+        let path = dir.join(name);
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            remove_empty_dirs(&path)?;
+        }
+    }
+    match std::fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        other => other.at(dir),
+    }
+}
+
+/// git's rules for names of refs, and ours: below `refs/`, ASCII, at most [`REF_NAME_MAX`] bytes.
+fn check_name(name: &str) -> Result<()> {
+    let part_ok = |part: &str| {
+        !part.is_empty() && !part.starts_with('.') && !part.ends_with('.') && !part.ends_with(".lock")
+    };
+    let ok = name.len() <= REF_NAME_MAX
+        && name
+            .strip_prefix("refs/")
+            .is_some_and(|rest| rest.split('/').all(part_ok))
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"~^:?*[\\".contains(&byte))
+        && !name.contains("..")
+        && !name.contains("@{");
+    if ok {
+        Ok(())
+    } else {
+        Err(refused(
+            &format!("{name:?} can't be the name of a ref"),
+            "use another name",
+        ))
+    }
+}
+
+fn refused(message: &str, hint: &str) -> Error {
+    Error::Refused {
+        message: message.into(),
+        hint: hint.into(),
+    }
+}

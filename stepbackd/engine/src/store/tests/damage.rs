@@ -1,0 +1,246 @@
+use std::fs;
+use std::path::Path;
+
+use super::super::{Expected, TreeEntry};
+use super::{Sandbox, assert_clean, sandbox, text};
+use crate::error::Error;
+use crate::oid::{ObjectKind, Oid};
+
+fn damage_of(result: Result<impl std::fmt::Debug, Error>) -> String {
+    match result {
+        Err(Error::Damaged { what, .. }) => what,
+        other => panic!("should be damaged: {other:?}"),
+    }
+}
+
+type Damage = Box<dyn Fn(&Path)>;
+
+/// Every way in which a loose object is damaged here; the name says how.
+fn damages() -> Vec<(&'static str, Damage)> {
+    vec![
+        ("empty", Box::new(|path| fs::write(path, b"").unwrap())),
+        (
+            "garbage",
+            Box::new(|path| fs::write(path, b"not zlib at all").unwrap()),
+        ),
+        ("cut in half", Box::new(|path| truncate(path, |len| len / 2))),
+        ("cut in its header", Box::new(|path| truncate(path, |_| 5))),
+        (
+            "without its checksum",
+            Box::new(|path| truncate(path, |len| len - 4)),
+        ),
+        ("one byte short", Box::new(|path| truncate(path, |len| len - 1))),
+        (
+            "with a byte more",
+            Box::new(|path| {
+                let mut bytes = fs::read(path).unwrap();
+                bytes.push(0);
+                fs::write(path, bytes).unwrap();
+            }),
+        ),
+        (
+            "a flipped bit",
+            Box::new(|path| {
+                let mut bytes = fs::read(path).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 0x10;
+                fs::write(path, bytes).unwrap();
+            }),
+        ),
+        (
+            "another object",
+            Box::new(|path| {
+                fs::write(
+                    path,
+                    super::super::deflate::loose(ObjectKind::Blob, b"other").unwrap(),
+                )
+                .unwrap();
+            }),
+        ),
+        (
+            "a huge size",
+            Box::new(|path| {
+                let mut out = Vec::new();
+                super::super::deflate::deflate(&[b"blob 9999999999999999\0x"], &mut out).unwrap();
+                fs::write(path, out).unwrap();
+            }),
+        ),
+        (
+            "an unknown kind",
+            Box::new(|path| {
+                let mut out = Vec::new();
+                super::super::deflate::deflate(&[b"blub 1\0x"], &mut out).unwrap();
+                fs::write(path, out).unwrap();
+            }),
+        ),
+        (
+            "a directory",
+            Box::new(|path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            }),
+        ),
+        (
+            "a link",
+            Box::new(|path| {
+                fs::remove_file(path).unwrap();
+                std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+            }),
+        ),
+        (
+            "a fifo",
+            Box::new(|path| {
+                fs::remove_file(path).unwrap();
+                nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            }),
+        ),
+    ]
+}
+
+fn truncate(path: &Path, len: impl Fn(u64) -> u64) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(len(file.metadata().unwrap().len())).unwrap();
+}
+
+#[test]
+fn a_damaged_loose_object_is_named_never_hangs_and_is_replaced_by_a_good_one() {
+    for (name, damage) in damages() {
+        let store = sandbox();
+        let oid = store.blob(&text(90));
+        damage(&store.loose_file(oid));
+        let what = damage_of(store.read(oid, ObjectKind::Blob));
+        assert!(what.contains(&oid.to_string()), "{name}: {what}");
+        damage_of(store.copy_blob(oid, &mut std::io::sink()));
+        assert!(!store.has(oid).unwrap(), "{name}");
+        if name == "a directory" {
+            continue;
+        }
+        assert_eq!(store.blob(&text(90)), oid);
+        assert_eq!(store.read(oid, ObjectKind::Blob).unwrap(), text(90), "{name}");
+        assert_clean(&store);
+    }
+}
+
+#[test]
+fn a_missing_object_is_named() {
+    let store = sandbox();
+    let oid = Oid::of(ObjectKind::Blob, b"nowhere");
+    assert_eq!(
+        damage_of(store.read(oid, ObjectKind::Blob)),
+        format!("object {oid} is missing")
+    );
+    assert!(!store.has(oid).unwrap());
+    fs::remove_file(store.loose_file(Oid::EMPTY_TREE)).unwrap();
+    damage_of(store.read(Oid::EMPTY_TREE, ObjectKind::Tree));
+}
+
+#[test]
+fn an_object_of_another_kind_is_an_error() {
+    let store = sandbox();
+    let loose = store.blob(b"x");
+    let packed = store.packed_blobs(40)[0];
+    for oid in [loose, packed] {
+        assert!(damage_of(store.read(oid, ObjectKind::Tree)).contains("is a blob, not a tree"));
+        assert!(damage_of(store.read_commit(oid)).contains("is a blob, not a commit"));
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_pack_is_noticed_and_the_other_objects_stay() {
+    let store = sandbox();
+    let blobs = store.packed_blobs(40);
+    let pack = store.packs()[0].clone();
+    super::writable(&pack);
+    let good = fs::read(&pack).unwrap();
+    // Not the first bytes and the last: with these wrong the whole pack is, which is its own test.
+    for at in (12..good.len() - 20).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x41;
+        fs::write(&pack, &bad).unwrap();
+        let fresh = super::Store::open(store.path()).unwrap();
+        let mut damaged = 0;
+        for (i, oid) in (0..).zip(&blobs) {
+            match fresh.read(*oid, ObjectKind::Blob) {
+                Ok(body) => assert_eq!(body, text(i)),
+                Err(Error::Damaged { what, .. }) => {
+                    assert!(what.contains(&oid.to_string()), "{what}");
+                    damaged += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(damaged <= 1, "byte {at}: {damaged} objects");
+    }
+}
+
+#[test]
+fn a_truncated_pack_makes_its_objects_damaged_and_the_store_stays_usable() {
+    let store = sandbox();
+    let blobs = store.packed_blobs(40);
+    let pack = store.packs()[0].clone();
+    super::writable(&pack);
+    truncate(&pack, |len| len / 2);
+    let fresh = super::Store::open(store.path()).unwrap();
+    assert!(damage_of(fresh.read(blobs[39], ObjectKind::Blob)).contains(&blobs[39].to_string()));
+    assert!(!fresh.has(blobs[39]).unwrap());
+    let writer = fresh.writer();
+    let oid = writer.put(ObjectKind::Blob, &text(39)).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(oid, blobs[39]);
+    assert_eq!(fresh.read(oid, ObjectKind::Blob).unwrap(), text(39));
+}
+
+#[test]
+fn verify_names_what_is_damaged_and_where_it_was_met() {
+    let store = sandbox();
+    let (good, bad, gone) = (store.blob(b"good"), store.blob(&text(80)), store.blob(b"gone"));
+    let entry = |name: &str, oid| TreeEntry {
+        mode: 0o100_644,
+        name: name.into(),
+        oid,
+    };
+    let first = store.commit_of(&[entry("good", good), entry("bad", bad)]);
+    let second = store.commit_of(&[entry("gone", gone)]);
+    store
+        .set_ref("refs/checkpoints/r/s/1", first, Expected::Absent)
+        .unwrap();
+    store
+        .set_ref("refs/checkpoints/r/s/2", second, Expected::Absent)
+        .unwrap();
+    assert_eq!(store.verify("refs/checkpoints/r/").unwrap(), []);
+    truncate(&store.loose_file(bad), |len| len / 2);
+    fs::remove_file(store.loose_file(gone)).unwrap();
+    fs::write(store.file("refs/checkpoints/r/s/3"), "").unwrap();
+    let found: Vec<String> = store
+        .verify("refs/checkpoints/r/")
+        .unwrap()
+        .into_iter()
+        .map(|f| format!("{} {}", f.what, f.how))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            format!("blob {bad} (refs/checkpoints/r/s/1:bad) is truncated"),
+            format!("blob {gone} (refs/checkpoints/r/s/2:gone) is missing"),
+            "ref refs/checkpoints/r/s/3 is empty".to_owned(),
+        ]
+    );
+    assert_eq!(store.verify("refs/checkpoints/other/").unwrap(), []);
+}
+
+#[test]
+fn a_store_that_lost_a_part_is_damaged_not_empty() {
+    for part in ["objects", "refs", "HEAD", "config"] {
+        let store: Sandbox = sandbox();
+        let path = store.path().join(part);
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
+        assert_eq!(
+            damage_of(super::Store::open(store.path())),
+            format!("{part} is missing")
+        );
+    }
+}

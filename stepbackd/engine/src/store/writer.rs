@@ -1,0 +1,328 @@
+//! Adds objects: few become loose objects, many one pack. Hashing and compressing happen outside the lock, on the threads
+//! that bring them.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
+
+use crate::error::{At, Error, Result};
+use crate::oid::{ObjectKind, Oid};
+
+use super::Store;
+use super::deflate::{self, StreamError};
+use super::files::{self, FSYNC_EACH_MAX, OBJECT_MODE, TempFile};
+use super::lock::SharedLock;
+use super::loose;
+use super::pack::{PackWriter, Packed};
+use super::read::Existing;
+
+/// So many new objects are kept in memory and become loose; one more, and all go to a pack.
+const LOOSE_MAX: usize = 32;
+/// So many bytes of them are kept in memory.
+const PENDING_BYTES_MAX: usize = 8 << 20;
+/// Blobs above are loose whatever comes, so that they can be written and read in pieces.
+pub const LARGE_BYTES: u64 = 4 << 20;
+
+/// Collects new objects. `Sync`: shared by the threads of a scan. Holds the store's shared lock from the first object on.
+///
+/// Nothing of it can be relied on before [`ObjectWriter::finish`] returns; dropped without, it leaves nothing behind.
+#[derive(Debug)]
+pub struct ObjectWriter<'a> {
+    store: &'a Store,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Objects that were put, so that none is twice in a pack.
+    seen: HashSet<Oid>,
+    /// An object that was said to be there isn't: nothing can be finished.
+    failed: bool,
+    pending: Vec<Pending>,
+    pending_bytes: usize,
+    pack: Option<PackWriter>,
+    /// Written loose objects that wait for their names: large ones, and replacements of damaged ones.
+    written: Vec<(Oid, TempFile)>,
+    /// How many of `written` aren't durable yet.
+    unsynced: usize,
+    relied: Relied,
+    /// Last, so that temporaries are gone before it is.
+    lock: Option<SharedLock>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("seen", &self.seen.len())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Pending {
+    oid: Oid,
+    kind: ObjectKind,
+    body: Vec<u8>,
+}
+
+/// What others wrote and this batch relies on. They may be about to sync it, or have died before: so we do it too.
+#[derive(Default)]
+struct Relied {
+    fan_outs: BTreeSet<u8>,
+    packs: bool,
+    loose: Vec<(Oid, loose::Stamp)>,
+}
+
+impl<'a> ObjectWriter<'a> {
+    pub(super) fn new(store: &'a Store) -> Self {
+        Self {
+            store,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an object; does nothing when this writer or the store has it (verified, not just by name).
+    ///
+    /// # Errors
+    /// When the store can't be read or written; then the writer is of no more use.
+    pub fn put(&self, kind: ObjectKind, body: &[u8]) -> Result<Oid> {
+        let oid = Oid::of(kind, body);
+        if self.claim(oid)? {
+            self.noting_failure(|| self.add(oid, kind, body))?;
+        }
+        Ok(oid)
+    }
+
+    /// Adds a blob of exactly `size` bytes; a large one isn't held whole. `None` when the reader gave more or less.
+    ///
+    /// # Errors
+    /// As [`ObjectWriter::put`]; an error of the reader comes back as [`Error::Io`] with an empty path, as only the
+    /// caller knows what it reads, and doesn't spoil the writer.
+    pub fn put_stream(&self, size: u64, from: &mut dyn Read) -> Result<Option<Oid>> {
+        if size <= LARGE_BYTES {
+            let room = usize::try_from(size).expect("at most 4 MiB");
+            let mut body = Vec::with_capacity(room + 1);
+            from.take(size + 1).read_to_end(&mut body).at("")?;
+            return if body.len() == room {
+                self.put(ObjectKind::Blob, &body).map(Some)
+            } else {
+                Ok(None)
+            };
+        }
+        drop(self.begin()?);
+        let mut temp = TempFile::new(&self.store.objects, "tmp_obj_", OBJECT_MODE)?;
+        let oid = match deflate::loose_stream(size, from, &mut temp) {
+            Ok(Some(oid)) => oid,
+            Ok(None) => return Ok(None),
+            Err(StreamError::Reader(error)) => return Err(error).at(""),
+            Err(StreamError::Writer(error)) => return Err(error).at(temp.path()),
+        };
+        if self.claim(oid)? {
+            self.noting_failure(|| match self.found(oid)? {
+                Existing::Loose { .. } | Existing::Packed => Ok(()),
+                Existing::Absent | Existing::Damaged => self.keep(oid, temp),
+            })?;
+        }
+        Ok(Some(oid))
+    }
+
+    /// From the first object on: nobody prunes, and nobody takes our temporary files for left-over ones.
+    fn begin(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        if state.lock.is_none() {
+            state.lock = Some(self.store.lock()?);
+            self.store.packs.refresh()?;
+        }
+        Ok(state)
+    }
+
+    /// Whether this object is to be looked after by the caller; not when it was put before.
+    fn claim(&self, oid: Oid) -> Result<bool> {
+        Ok(self.begin()?.seen.insert(oid))
+    }
+
+    fn noting_failure(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let result = work();
+        if result.is_err() {
+            self.state().failed = true;
+        }
+        result
+    }
+
+    /// What the store has under this name; when it is good, this batch relies on it from now on.
+    fn found(&self, oid: Oid) -> Result<Existing> {
+        let existing = self.store.existing(oid)?;
+        match existing {
+            Existing::Loose { stamp, known: false } => {
+                let relied = &mut self.state().relied;
+                relied.fan_outs.insert(oid.0[0]);
+                relied.loose.push((oid, stamp));
+            }
+            Existing::Packed => self.state().relied.packs = true,
+            _ => {}
+        }
+        Ok(existing)
+    }
+
+    fn add(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<()> {
+        match self.found(oid)? {
+            Existing::Loose { .. } | Existing::Packed => return Ok(()),
+            Existing::Absent if body.len() as u64 <= LARGE_BYTES => {}
+            // Loose objects are read first, so this one stands before a damaged one in a pack as well.
+            Existing::Absent | Existing::Damaged => {
+                let mut temp = TempFile::new(&self.store.objects, "tmp_obj_", OBJECT_MODE)?;
+                temp.write_all(&deflate::loose(kind, body).at(temp.path())?)?;
+                return self.keep(oid, temp);
+            }
+        }
+        let pending = {
+            let mut state = self.state();
+            if state.pack.is_some() {
+                Vec::new()
+            } else if state.pending.len() < LOOSE_MAX && state.pending_bytes + body.len() <= PENDING_BYTES_MAX
+            {
+                state.pending_bytes += body.len();
+                state.pending.push(Pending {
+                    oid,
+                    kind,
+                    body: body.to_vec(),
+                });
+                return Ok(());
+            } else {
+                state.pack = Some(PackWriter::new(&self.store.pack_dir())?);
+                std::mem::take(&mut state.pending)
+            }
+        };
+        for object in pending {
+            self.append(object.oid, object.kind, &object.body)?;
+        }
+        self.append(oid, kind, body)
+    }
+
+    fn append(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<()> {
+        let packed = Packed::new(oid, kind, body).at(&self.store.objects)?;
+        self.state()
+            .pack
+            .as_mut()
+            .expect("a pack, once begun, stays")
+            .append(&packed)
+    }
+
+    /// A written loose object waits for its name.
+    fn keep(&self, oid: Oid, mut temp: TempFile) -> Result<()> {
+        // The first are synced at once, while their descriptor is at hand; beyond, one barrier does for all.
+        let each = self.state().written.len() < FSYNC_EACH_MAX;
+        if each {
+            temp.sync()?;
+        }
+        temp.close();
+        let mut state = self.state();
+        state.unsynced += usize::from(!each);
+        state.written.push((oid, temp));
+        Ok(())
+    }
+
+    /// Makes everything durable: when this returns, refs may point to the objects.
+    ///
+    /// # Errors
+    /// When something can't be written. What is already in the store then stays there, good but unused.
+    pub fn finish(self) -> Result<()> {
+        let store = self.store;
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if state.failed {
+            return Err(io::Error::other("an object of this batch couldn't be written")).at(&store.objects);
+        }
+        let mut fresh = Vec::with_capacity(state.pending.len());
+        for (oid, bytes) in compress(&state.pending).at(&store.objects)? {
+            let mut temp = TempFile::new(&store.objects, "tmp_obj_", OBJECT_MODE)?;
+            temp.write_all(&bytes)?;
+            fresh.push((oid, temp));
+        }
+        if state.unsynced == 0 {
+            files::side_by_side(&fresh, |(_, temp)| temp.sync())?;
+        }
+        state.written.append(&mut fresh);
+        let pack_dir = store.pack_dir();
+        let pack = state
+            .pack
+            .take()
+            .map(|pack| pack.seal(&pack_dir, state.unsynced == 0))
+            .transpose()?;
+        if state.unsynced > 0 {
+            files::sync_file_system(&store.objects)?;
+        }
+        if let Some(pack) = pack {
+            pack.publish(&pack_dir)?;
+            store.packs.refresh()?;
+        } else if state.relied.packs {
+            files::sync_dir(&pack_dir)?;
+        }
+        let mut fan_outs = state.relied.fan_outs;
+        let mut named = Vec::with_capacity(state.written.len());
+        for (oid, temp) in state.written {
+            let path = loose::path(&store.objects, oid);
+            files::make_dir(path.parent().expect("a loose object is in a fan-out directory"))?;
+            temp.rename(&path)?;
+            fan_outs.insert(oid.0[0]);
+            named.push(oid);
+        }
+        store.sync_fan_outs(&fan_outs)?;
+        for oid in named {
+            if let Some(stamp) = loose::stamp(&store.objects, oid)? {
+                store.known.add(oid, stamp);
+            }
+        }
+        for (oid, stamp) in state.relied.loose {
+            store.known.add(oid, stamp);
+        }
+        Ok(())
+    }
+}
+
+/// The loose forms of objects; a single one isn't worth another thread.
+fn compress(pending: &[Pending]) -> io::Result<Vec<(Oid, Vec<u8>)>> {
+    pending
+        .par_iter()
+        .with_min_len(4)
+        .map(|object| Ok((object.oid, deflate::loose(object.kind, &object.body)?)))
+        .collect()
+}
+
+impl Store {
+    /// Makes the entries of fan-out directories durable.
+    fn sync_fan_outs(&self, fan_outs: &BTreeSet<u8>) -> Result<()> {
+        if fan_outs.len() > FSYNC_EACH_MAX {
+            return files::sync_file_system(&self.objects);
+        }
+        let mut dirs: Vec<PathBuf> = fan_outs
+            .iter()
+            .map(|it| self.objects.join(format!("{it:02x}")))
+            .collect();
+        // A directory that somebody made just now may itself not be durable yet.
+        let mut durable = self
+            .durable_fan_outs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !fan_outs.is_subset(&durable) {
+            dirs.push(self.objects.clone());
+        }
+        files::side_by_side(&dirs, |dir| files::sync_dir(dir))?;
+        durable.extend(fan_outs);
+        Ok(())
+    }
+}
+
+// A scan shares one writer between its threads.
+const _: fn() = || {
+    fn shared<T: Sync + Send>() {}
+    shared::<ObjectWriter<'_>>();
+    shared::<Store>();
+    shared::<Error>();
+};
