@@ -35,9 +35,12 @@ pub mod node;
 pub mod oid;
 pub mod path;
 pub mod progress;
+pub mod rules;
 pub mod store;
 pub mod time;
+pub mod tree;
 
 mod fault;
+mod root;
 
 pub use error::{Error, Result};

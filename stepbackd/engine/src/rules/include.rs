@@ -1,0 +1,88 @@
+//! Include patterns: what is captured though a rule ignores it.
+
+use super::builtin;
+use super::pattern::{Patterns, Says};
+use super::wildmatch::{self, Options};
+
+/// The include patterns of a root, in gitignore's language, relative to the root.
+#[derive(Debug, Default)]
+pub(super) struct Include {
+    texts: Vec<String>,
+    patterns: Patterns,
+}
+
+impl Include {
+    pub fn new(texts: &[String]) -> Self {
+        Self {
+            texts: texts.to_vec(),
+            patterns: Patterns::parse(texts.join("\n").as_bytes()),
+        }
+    }
+
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// Whether the path is taken in, and if it is a directory, all below it.
+    pub fn takes(&self, path: &[u8], is_dir: bool) -> bool {
+        !self.patterns.is_empty() && self.patterns.says(path, is_dir, false) == Some(Says::Ignore)
+    }
+
+    /// Whether something below this ignored directory may be taken in. One of a built-in name is searched only if a
+    /// pattern names it: nobody who includes `*.env` wants each package in `node_modules` looked at.
+    pub fn may_take_below(&self, dir: &[u8], name: &[u8]) -> bool {
+        self.patterns.positive().any(|(pattern, any_depth)| {
+            may_match_below(pattern, any_depth, dir)
+                && (!builtin::names(name) || pattern.split(|byte| *byte == b'/').any(|part| part == name))
+        })
+    }
+}
+
+fn may_match_below(pattern: &[u8], any_depth: bool, dir: &[u8]) -> bool {
+    if any_depth {
+        return true;
+    }
+    let mut parts = pattern.split(|byte| *byte == b'/');
+    for name in dir.split(|byte| *byte == b'/') {
+        match parts.next() {
+            None => return false,
+            Some(part) if part.starts_with(b"**") => return true,
+            Some(part) => {
+                if !wildmatch::matches(
+                    part,
+                    name,
+                    Options {
+                        pathname: true,
+                        ignore_case: false,
+                    },
+                ) {
+                    return false;
+                }
+            }
+        }
+    }
+    parts.next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_something_may_be_taken_in() {
+        let below = |pattern: &str, dir: &str| {
+            let name = dir.rsplit('/').next().unwrap();
+            Include::new(&[pattern.into()]).may_take_below(dir.as_bytes(), name.as_bytes())
+        };
+        assert!(below("build/gen/*.h", "build"));
+        assert!(below("build/gen/*.h", "build/gen"));
+        assert!(!below("build/gen/*.h", "build/obj"));
+        assert!(!below("build/gen/*.h", "out"));
+        assert!(below("*.env", "out/x"));
+        assert!(!below("*.env", "node_modules"));
+        assert!(below("node_modules/mine/**", "node_modules"));
+        assert!(below("**/node_modules/mine", "a/node_modules"));
+        assert!(below("a/*/dist/x", "a/b"));
+        assert!(!below("a/*/dist/x", "a/b/lib"));
+    }
+}

@@ -1,0 +1,171 @@
+//! A directory between the look at it and the end of the last task for something in it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::dir::{Dir, Entry, Slot, is_racy};
+use super::look::Item;
+use super::merge::{Slots, merge_listed, merge_wanted};
+use super::scan::{Visit, lock};
+use super::want::Want;
+use crate::node::{Attributes, Node, Perm};
+use crate::path::TreePath;
+use crate::root::{DirHandle, FileType, Stat};
+use crate::rules::{DirRules, Place};
+use crate::time::Time;
+
+/// What a look at a directory itself gave.
+pub(super) struct Looked {
+    pub stat: Stat,
+    pub attributes: Attributes,
+    pub rules: Option<Arc<DirRules>>,
+    pub place: Place,
+    /// Sorted by name; empty when it wasn't listed.
+    pub listed: Vec<(Vec<u8>, Option<FileType>)>,
+    /// All entries are to be looked at, and all directories whole.
+    pub whole: bool,
+    /// It was listed: all entries are to be looked at.
+    pub list: bool,
+}
+
+/// A directory as long as it is open.
+pub(super) struct Open {
+    pub handle: DirHandle,
+    /// How many there are.
+    count: Arc<AtomicUsize>,
+}
+
+impl Open {
+    pub fn new(handle: DirHandle, count: &Arc<AtomicUsize>) -> Arc<Self> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self {
+            handle,
+            count: Arc::clone(count),
+        })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A directory being put together. It isn't kept open: its subdirectories' tasks outlive those for its own entries.
+pub(super) struct Building {
+    /// Where it goes.
+    pub to: Option<(Arc<Self>, usize)>,
+    pub path: TreePath,
+    pub place: Place,
+    /// As in [`Looked`].
+    pub whole: bool,
+    /// As in [`Looked`].
+    pub list: bool,
+    /// What is wanted in known directories.
+    pub wants: Mutex<BTreeMap<Box<[u8]>, Want>>,
+    /// Tasks that haven't ended.
+    pub remaining: AtomicUsize,
+    pub parts: Mutex<Parts>,
+}
+
+/// What the tasks of a directory fill in.
+pub(super) struct Parts {
+    dir: Option<Box<Dir>>,
+    /// What was captured of it before.
+    was: Option<Node>,
+    pub slots: Slots,
+    /// Something captured differs from before.
+    pub changed: bool,
+}
+
+impl Building {
+    /// Begins with what is known. Also gives the entries to be looked at, and those that are gone.
+    pub fn new(visit: Visit, looked: Looked, now: Time) -> (Arc<Self>, Vec<Item>, Vec<Entry>) {
+        let Looked {
+            stat,
+            attributes,
+            rules,
+            place,
+            listed,
+            whole,
+            list,
+        } = looked;
+        let was = visit.old.as_ref().filter(|old| old.shows()).map(|old| old.node());
+        let (entries, tree, side, unsaved) = match visit.old {
+            Some(old) => (old.entries, old.tree, old.side, old.unsaved),
+            None => (Vec::new(), None, None, false),
+        };
+        let (slots, items, gone) = if list {
+            merge_listed(listed, entries)
+        } else {
+            merge_wanted(visit.want.names.keys(), entries)
+        };
+        let changed = gone.iter().any(|entry| entry.slot.shows());
+        let dir = Dir {
+            entries: Vec::new(),
+            ino: stat.ino,
+            ctime_ns: stat.ctime_ns,
+            perm: Perm::of_mode(stat.mode),
+            attributes,
+            racy: is_racy(i64::MIN, stat.ctime_ns, now.0),
+            distrusted: false,
+            below: visit.below,
+            tree,
+            side,
+            unsaved,
+            rules,
+            files: 0,
+            left: 0,
+        };
+        let building = Self {
+            to: visit.to,
+            path: visit.path,
+            place,
+            whole,
+            list,
+            wants: Mutex::new(visit.want.names),
+            remaining: AtomicUsize::new(1),
+            parts: Mutex::new(Parts {
+                dir: Some(Box::new(dir)),
+                was,
+                slots,
+                changed,
+            }),
+        };
+        (Arc::new(building), items, gone)
+    }
+
+    /// Fills in what came of entries.
+    pub fn set(&self, done: Vec<(usize, Option<Slot>)>) {
+        let mut parts = lock(&self.parts);
+        for (at, slot) in done {
+            parts.slots[at].1 = slot;
+        }
+    }
+
+    /// The directory, once all its tasks have ended, and whether it differs from before.
+    pub fn put_together(&self) -> (Box<Dir>, bool) {
+        let mut parts = lock(&self.parts);
+        let mut dir = parts.dir.take().expect("a directory is put together once");
+        let slots = std::mem::take(&mut parts.slots);
+        dir.entries = slots
+            .into_iter()
+            .filter_map(|(name, slot)| Some(Entry { name, slot: slot? }))
+            .collect();
+        dir.entries.shrink_to_fit();
+        dir.count();
+        dir.unsaved |= dir.entries.iter().any(|entry| match &entry.slot {
+            Slot::File(file) | Slot::Link(file) => file.unsaved,
+            Slot::Dir(dir) => dir.unsaved,
+            _ => false,
+        });
+        let is = dir.shows().then(|| dir.node());
+        let changed = parts.changed || parts.was != is;
+        if changed {
+            dir.tree = None;
+            dir.side = None;
+        }
+        (dir, changed)
+    }
+}

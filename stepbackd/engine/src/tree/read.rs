@@ -1,0 +1,215 @@
+//! Reading one entry: contents into the store, attributes, a stable stat.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use xattr::FileExt;
+
+use super::dir::{File, Left, Sig, Slot, is_racy};
+use crate::error::{At, Error, Result};
+use crate::node::{Attributes, Perm, Reason};
+use crate::oid::{ObjectKind, Oid};
+use crate::root::{DirHandle, FileType, Stat};
+use crate::store::{LARGE_BYTES, ObjectWriter};
+
+/// A file that changes while it is read is read again so often in all.
+const TRIES: u32 = 3;
+
+/// What came of reading.
+pub(super) enum Outcome {
+    /// This is there.
+    Slot(Slot),
+    /// Nothing is there any more.
+    Gone,
+    /// Something of another type is there now; look again.
+    OtherType,
+}
+
+/// What reading needs.
+pub(super) struct Reader<'a> {
+    pub writer: &'a ObjectWriter<'a>,
+    pub max_file_size: u64,
+    pub now_ns: i64,
+}
+
+/// The slot of something left out.
+pub(super) fn left(reason: Reason, stat: &Stat) -> Slot {
+    Slot::Left(Box::new(Left {
+        reason,
+        size: stat.size,
+        mtime_ns: stat.mtime_ns,
+    }))
+}
+
+impl Reader<'_> {
+    /// Reads a regular file. `earlier`: what was known of it and is surely in the store.
+    pub fn file(&self, dir: &DirHandle, name: &[u8], stat: &Stat, earlier: Option<&File>) -> Result<Outcome> {
+        let mut last = *stat;
+        for _ in 0..TRIES {
+            if last.size > self.max_file_size {
+                return Ok(Outcome::Slot(left(Reason::TooLarge, &last)));
+            }
+            let mut file = match dir.open_file(name) {
+                Ok(file) => file,
+                Err(error) => return unopened(error, &last),
+            };
+            let before = match Stat::of(&file) {
+                Ok(before) => before,
+                Err(_) => return Ok(Outcome::Slot(left(Reason::Unreadable, &last))),
+            };
+            if before.kind != FileType::File {
+                return Ok(Outcome::OtherType);
+            }
+            last = before;
+            if before.size > self.max_file_size {
+                continue;
+            }
+            let known = earlier
+                .filter(|earlier| !earlier.unsaved)
+                .map(|earlier| earlier.oid);
+            let read = match self.contents(&mut file, before.size, known) {
+                Err(Error::Io { path, .. }) if path.as_os_str().is_empty() => {
+                    return Ok(Outcome::Slot(left(Reason::Unreadable, &before)));
+                }
+                other => other?,
+            };
+            let attributes = attributes(&file);
+            let (Some((oid, unsaved)), Ok(after)) = (read, Stat::of(&file)) else {
+                continue;
+            };
+            if Sig::of(&after) != Sig::of(&before) {
+                last = after;
+                continue;
+            }
+            let Ok(attributes) = attributes else {
+                return Ok(Outcome::Slot(left(Reason::Unreadable, &before)));
+            };
+            let racy = is_racy(after.mtime_ns, after.ctime_ns, self.now_ns);
+            let perm = Perm::of_mode(after.mode);
+            return Ok(Outcome::Slot(Slot::File(File {
+                sig: Sig::of(&after),
+                attributes,
+                oid,
+                perm,
+                racy,
+                unsaved,
+            })));
+        }
+        let reason = if last.size > self.max_file_size {
+            Reason::TooLarge
+        } else {
+            Reason::Changing
+        };
+        Ok(Outcome::Slot(left(reason, &last)))
+    }
+
+    /// The object of an open file's bytes, and whether a writer was given it; `None` when they weren't `size` bytes.
+    fn contents(&self, file: &mut fs::File, size: u64, known: Option<Oid>) -> Result<Option<(Oid, bool)>> {
+        if size > LARGE_BYTES {
+            return Ok(self.writer.put_stream(size, file)?.map(|oid| (oid, true)));
+        }
+        let size = usize::try_from(size).unwrap_or(0);
+        let mut body = Vec::with_capacity(size + 1);
+        if let Err(source) = file.take(size as u64 + 1).read_to_end(&mut body) {
+            return Err(Error::Io {
+                path: std::path::PathBuf::new(),
+                source,
+            });
+        }
+        if body.len() != size {
+            return Ok(None);
+        }
+        if let Some(known) = known
+            && Oid::of(ObjectKind::Blob, &body) == known
+        {
+            return Ok(Some((known, false)));
+        }
+        Ok(Some((self.writer.put(ObjectKind::Blob, &body)?, true)))
+    }
+
+    /// Reads a symbolic link.
+    pub fn link(&self, dir: &DirHandle, name: &[u8], stat: &Stat) -> Result<Outcome> {
+        let target = match dir.read_link(name) {
+            Ok(target) => target,
+            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
+                return Ok(Outcome::OtherType);
+            }
+            Err(error) => return unopened(error, stat),
+        };
+        let oid = self.writer.put(ObjectKind::Blob, &target)?;
+        Ok(Outcome::Slot(Slot::Link(File {
+            sig: Sig::of(stat),
+            attributes: None,
+            oid,
+            perm: Perm::of_mode(0o777),
+            racy: is_racy(stat.mtime_ns, stat.ctime_ns, self.now_ns),
+            unsaved: true,
+        })))
+    }
+
+    /// A FIFO, which has no contents; it isn't opened.
+    pub fn fifo(&self, stat: &Stat) -> Slot {
+        Slot::Fifo(File {
+            sig: Sig::of(stat),
+            attributes: None,
+            oid: Oid([0; 20]),
+            perm: Perm::of_mode(stat.mode),
+            racy: false,
+            unsaved: false,
+        })
+    }
+}
+
+/// What an entry is that can't be opened.
+fn unopened(error: io::Error, stat: &Stat) -> Result<Outcome> {
+    Ok(match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => Outcome::Gone,
+        Some(Errno::ELOOP | Errno::ENXIO | Errno::ENOTDIR) => Outcome::OtherType,
+        _ if is_ours(&error) => return Err(error).at("a file of the root"),
+        _ => Outcome::Slot(left(Reason::Unreadable, stat)),
+    })
+}
+
+/// Whether an error says something about this process instead of about the file.
+pub(super) fn is_ours(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)
+    )
+}
+
+/// The attributes of something open that are captured. A file system without attributes has none.
+pub(super) fn attributes(file: &fs::File) -> io::Result<Attributes> {
+    let names = match file.list_xattr() {
+        Ok(names) => names,
+        Err(error) if is_unsupported(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut found = BTreeMap::new();
+    for name in names {
+        let bytes = name.as_bytes();
+        if !is_captured(bytes) {
+            continue;
+        }
+        if let Some(value) = file.get_xattr(&name)? {
+            found.insert(bytes.to_vec(), value);
+        }
+    }
+    Ok((!found.is_empty()).then(|| Arc::new(found)))
+}
+
+/// Whether an attribute of this name is captured.
+fn is_captured(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::ENOTSUP | Errno::ENOSYS)
+    )
+}

@@ -1,0 +1,218 @@
+//! Updates must end where a scan of everything would.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::fixture::Fixture;
+use crate::path::TreePath;
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Write(String, u8),
+    Remove(String),
+    Rename(String, String),
+    Link(String),
+    Fifo(String),
+    Mode(String, bool),
+    MakeDir(String),
+    Ignore(String, String),
+}
+
+fn any_path() -> impl Strategy<Value = String> {
+    "[abt](/[abt]){0,3}"
+}
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        4 => (any_path(), any::<u8>()).prop_map(|(path, byte)| Edit::Write(path, byte)),
+        2 => any_path().prop_map(Edit::Remove),
+        2 => (any_path(), any_path()).prop_map(|(from, to)| Edit::Rename(from, to)),
+        1 => any_path().prop_map(Edit::Link),
+        1 => any_path().prop_map(Edit::Fifo),
+        1 => (any_path(), any::<bool>()).prop_map(|(path, tight)| Edit::Mode(path, tight)),
+        1 => any_path().prop_map(Edit::MakeDir),
+        1 => ("(|[ab]/)\\.(git|stepback)ignore", "(!?/?[abt]\n){0,2}").prop_map(|(file, text)| Edit::Ignore(file, text)),
+    ]
+}
+
+fn remove(path: &Path) {
+    let Ok(stat) = fs::symlink_metadata(path) else {
+        return;
+    };
+    let _ = if stat.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+}
+
+/// Makes an edit and returns what events would tell of it: the topmost entry that came or went.
+fn make(at: &Fixture, edit: &Edit) -> Vec<String> {
+    let parents = |path: &str| {
+        let mut told = path.to_owned();
+        let slashes: Vec<usize> = path.match_indices('/').map(|(slash, _)| slash).collect();
+        for slash in slashes {
+            let dir = at.path(&path[..slash]);
+            match fs::symlink_metadata(&dir) {
+                Ok(stat) if stat.is_dir() => continue,
+                Ok(_) => fs::remove_file(&dir).unwrap(),
+                Err(_) => {}
+            }
+            told.truncate(told.len().min(slash));
+            fs::create_dir(&dir).unwrap();
+        }
+        told
+    };
+    let fresh = |path: &str| {
+        let told = parents(path);
+        remove(&at.path(path));
+        told
+    };
+    match edit {
+        Edit::Write(path, byte) => {
+            let told = if at.path(path).is_file() && !at.path(path).is_symlink() {
+                path.clone()
+            } else {
+                fresh(path)
+            };
+            fs::write(at.path(path), [*byte]).unwrap();
+            vec![told]
+        }
+        Edit::Link(path) => {
+            let told = fresh(path);
+            symlink("a/b", at.path(path)).unwrap();
+            vec![told]
+        }
+        Edit::Fifo(path) => {
+            let told = fresh(path);
+            nix::unistd::mkfifo(&at.path(path), nix::sys::stat::Mode::S_IRWXU).unwrap();
+            vec![told]
+        }
+        Edit::MakeDir(path) => {
+            let told = fresh(path);
+            fs::create_dir(at.path(path)).unwrap();
+            vec![told]
+        }
+        Edit::Remove(path) => {
+            remove(&at.path(path));
+            vec![path.clone()]
+        }
+        Edit::Rename(from, to) => {
+            let source = at.path(from);
+            if fs::symlink_metadata(&source).is_err() || format!("{to}/").starts_with(&format!("{from}/")) {
+                return Vec::new();
+            }
+            if format!("{from}/").starts_with(&format!("{to}/")) {
+                return Vec::new();
+            }
+            let told = fresh(to);
+            if fs::symlink_metadata(&source).is_ok() {
+                fs::rename(source, at.path(to)).unwrap();
+            }
+            vec![from.clone(), told]
+        }
+        Edit::Mode(path, tight) => {
+            let is_plain =
+                fs::symlink_metadata(at.path(path)).is_ok_and(|stat| stat.is_dir() || stat.is_file());
+            if is_plain {
+                at.chmod(path, if *tight { 0o700 } else { 0o775 });
+            }
+            vec![path.clone()]
+        }
+        Edit::Ignore(path, text) => {
+            let told = fresh(path);
+            if !text.is_empty() {
+                fs::write(at.path(path), text).unwrap();
+            }
+            vec![told, path.clone()]
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn updates_end_where_a_scan_does(rounds in prop::collection::vec(prop::collection::vec(any_edit(), 1..8), 1..6)) {
+        let mut at = Fixture::new();
+        at.scan();
+        let mut before = at.persist();
+        for edits in rounds {
+            let told: Vec<String> = edits.iter().flat_map(|edit| make(&at, edit)).collect();
+            let dirty: BTreeSet<_> = told.iter().map(|path| TreePath::new(path.as_bytes()).unwrap()).collect();
+            let outcome = at.update_paths(&dirty).unwrap();
+            let updated = at.persist();
+            let fresh = at.fresh_snapshot();
+            prop_assert_eq!(at.recorded(updated), at.recorded(fresh));
+            prop_assert_eq!(updated, fresh);
+            prop_assert_eq!(outcome.changed, updated != before, "{:?}", &told);
+            before = updated;
+            let mut known = at.watch.0.lock().unwrap().clone();
+            at.tree.for_each_dir(&mut |path, ino| assert_eq!(known.remove(path), Some(ino), "{path} is watched"));
+            prop_assert!(known.is_empty(), "no watch is left behind: {:?}", known);
+        }
+    }
+}
+
+#[test]
+fn one_edit_writes_one_blob_and_the_trees_above() {
+    let mut at = Fixture::new();
+    for i in 0..200 {
+        at.write(&format!("d{}/e{}/f{i}", i % 5, i % 7), "x");
+    }
+    at.capture_all();
+    at.write("d1/e1/f1", "new");
+    at.update(&["d1/e1/f1"]);
+    let store = crate::store::Store::open(at.store.path()).unwrap();
+    let count = |dir: &Path| -> usize {
+        let fan_outs = fs::read_dir(dir.join("objects"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        fan_outs
+            .filter(|dir| dir.file_name().is_some_and(|name| name.len() == 2))
+            .map(|dir| fs::read_dir(dir).unwrap().count())
+            .sum()
+    };
+    let before = count(store.path());
+    at.persist();
+    assert_eq!(count(store.path()) - before, 3);
+}
+
+#[test]
+fn a_directory_that_was_not_watched_is_looked_at_whole() {
+    let mut at = Fixture::new();
+    at.write("d/e/f", "1");
+    at.capture_all();
+    at.watch.0.lock().unwrap().clear();
+    at.write("d/e/f", "22");
+    assert!(at.update(&["d"]).changed);
+}
+
+#[test]
+fn paths_below_nothing_known_are_found() {
+    let mut at = Fixture::new();
+    at.capture_all();
+    at.write("n/1/2/3/f", "v1");
+    assert!(at.update(&["n/1/2/3/f"]).changed);
+    assert_eq!(at.tree.files(), 1);
+    at.write("n/1/2/3/f", "v2!");
+    assert!(at.update(&["n/1/2/3/f"]).changed);
+    fs::remove_dir_all(at.path("n")).unwrap();
+    assert!(at.update(&["n/1/2/3/f"]).changed);
+    assert_eq!(at.tree.files(), 0);
+}
+
+#[test]
+fn distrusted_paths_are_read_again() {
+    let mut at = Fixture::new();
+    at.write("d/f", "1");
+    at.age("d/f");
+    at.capture_all();
+    at.tree.distrust(&TreePath::new(b"d").unwrap());
+    at.write("d/f", "2");
+    assert!(at.update(&[]).changed);
+}
