@@ -30,11 +30,13 @@
     )
 )]
 
+pub mod diff;
 pub mod error;
 pub mod node;
 pub mod oid;
 pub mod path;
 pub mod progress;
+pub mod restore;
 pub mod rules;
 pub mod store;
 pub mod time;

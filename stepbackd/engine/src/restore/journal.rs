@@ -1,0 +1,263 @@
+//! The journal: what an operation is about to do, durable before it begins, removed when all is done.
+//!
+//! All files are in the root's directory of the store, none below the root:
+//!
+//! - `journal`: JSON, `{"version":1,"header":HEADER,"plan":PLAN,"stagings":[{"parent":"dir","name":".stepback-tmp-..."}],
+//!   "opened":[{"path":"dir","perm":"0555"}]}`. `stagings` are the staging directories, by the directory that holds them;
+//!   the file for step number i of the plan is named i there. `opened` are directories that the owner could not write
+//!   to and that were opened for the time of the operation, with the bits to put back. Generation 0.
+//! - `recovery-K`: the same two lists for the K-th attempt to finish or undo it, K from 1.
+//! - `staged-K`: empty; in generation K's staging directories every file is complete. Without it they may hold half
+//!   written files, and nothing in the tree was changed from them.
+//!
+//! The operation is unfinished exactly as long as `journal` is there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::record;
+use super::step::Plan;
+use crate::error::{At, Error, Result};
+use crate::fault;
+use crate::node::Perm;
+use crate::path::TreePath;
+use crate::time::Time;
+
+const VERSION: u32 = 1;
+const JOURNAL: &str = "journal";
+
+/// What an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    /// The whole root.
+    Rewind,
+    /// Selected paths.
+    Restore,
+    /// Takes back one of the others.
+    Redo,
+    /// Back to a session's start.
+    SessionRevert,
+}
+
+impl OperationKind {
+    /// As in messages and in `--json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rewind => "rewind",
+            Self::Restore => "restore",
+            Self::Redo => "redo",
+            Self::SessionRevert => "session-revert",
+        }
+    }
+}
+
+/// What is known of an operation besides its plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JournalHeader {
+    /// What it is.
+    pub operation: OperationKind,
+    /// The checkpoint whose state is put back.
+    pub target: u64,
+    /// When it began.
+    pub started: Time,
+    /// The before-checkpoint, if one had to be made.
+    pub saved: Option<u64>,
+    /// Number of the redo entry that was made for it, or that a redo takes back.
+    pub redo: Option<u64>,
+    /// Whatever else the caller wants to find again.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub data: serde_json::Value,
+}
+
+/// A staging directory: where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StagingPlace {
+    pub parent: TreePath,
+    pub name: String,
+}
+
+/// A directory that is opened for its owner for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Opened {
+    pub path: TreePath,
+    /// Its bits before and after.
+    pub perm: Perm,
+    /// Already for the staging directory in it.
+    #[serde(skip)]
+    pub for_staging: bool,
+}
+
+/// What one attempt needs to be remembered of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Generation {
+    pub stagings: Vec<StagingPlace>,
+    pub opened: Vec<Opened>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Journal {
+    pub version: u32,
+    pub header: JournalHeader,
+    #[serde(with = "record::plan")]
+    pub plan: Plan,
+    #[serde(flatten)]
+    pub first: Generation,
+}
+
+impl Journal {
+    pub fn new(header: JournalHeader, plan: Plan, first: Generation) -> Self {
+        Self {
+            version: VERSION,
+            header,
+            plan,
+            first,
+        }
+    }
+}
+
+/// The operation that was interrupted, if there is one. `journal_dir` is the root's directory of its store.
+///
+/// # Errors
+/// When there is a journal that can't be read.
+pub fn unfinished(journal_dir: &Path) -> Result<Option<JournalHeader>> {
+    Ok(read(journal_dir)?.map(|journal| journal.header))
+}
+
+/// Makes the journal durable; the operation is unfinished from now on. When it fails, it isn't, unless the error came
+/// after the rename: then the caller must [`clear`] it.
+pub(super) fn begin(dir: &Path, journal: &Journal) -> Result<()> {
+    remove_attempts(dir)?;
+    write_durably(dir, JOURNAL, &encode(dir, journal)?)
+}
+
+pub(super) fn read(dir: &Path) -> Result<Option<Journal>> {
+    let path = dir.join(JOURNAL);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).at(path),
+    };
+    let journal: Journal = decode(dir, JOURNAL, &bytes)?;
+    if journal.version != VERSION {
+        let what = format!("its journal is of version {}, not {VERSION}", journal.version);
+        return Err(Error::Damaged {
+            store: dir.to_owned(),
+            what,
+        });
+    }
+    Ok(Some(journal))
+}
+
+/// Remembers one more attempt; returns its number.
+pub(super) fn add_generation(dir: &Path, generation: &Generation) -> Result<usize> {
+    let number = (1..)
+        .find(|k| !dir.join(recovery_name(*k)).exists())
+        .expect("numbers don't run out");
+    write_durably(dir, &recovery_name(number), &encode(dir, generation)?)?;
+    Ok(number)
+}
+
+/// All attempts after the first, oldest first.
+pub(super) fn later_generations(dir: &Path) -> Result<Vec<Generation>> {
+    let mut generations = Vec::new();
+    for number in 1.. {
+        let name = recovery_name(number);
+        match fs::read(dir.join(&name)) {
+            Ok(bytes) => generations.push(decode(dir, &name, &bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error).at(dir.join(name)),
+        }
+    }
+    Ok(generations)
+}
+
+/// Everything is staged, and durable: from now on the tree may be changed.
+pub(super) fn mark_staged(dir: &Path, generation: usize) -> Result<()> {
+    write_durably(dir, &staged_name(generation), b"")
+}
+
+pub(super) fn is_staged(dir: &Path, generation: usize) -> bool {
+    dir.join(staged_name(generation)).exists()
+}
+
+/// The operation is finished, or undone, or never began. Safe to call when there is no journal.
+pub(super) fn clear(dir: &Path) -> Result<()> {
+    fault::point("clear.journal").at(dir)?;
+    match fs::remove_file(dir.join(JOURNAL)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).at(dir.join(JOURNAL)),
+    }
+    fault::point("clear.fsync-dir").at(dir)?;
+    sync_dir(dir)?;
+    // Whatever is left of the attempts is removed by the next operation if it can't be now.
+    let _ = remove_attempts(dir);
+    Ok(())
+}
+
+fn remove_attempts(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).at(dir)? {
+        let entry = entry.at(dir)?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if name.starts_with(b"recovery-") || name.starts_with(b"staged-") || name.ends_with(b".tmp") {
+            fs::remove_file(entry.path()).at(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn recovery_name(number: usize) -> String {
+    format!("recovery-{number}")
+}
+
+fn staged_name(number: usize) -> String {
+    format!("staged-{number}")
+}
+
+fn encode<T: Serialize>(dir: &Path, value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(io::Error::from).at(dir)
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(dir: &Path, name: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| Error::Damaged {
+        store: dir.to_owned(),
+        what: format!("its {name} can't be read: {error}"),
+    })
+}
+
+fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let target = dir.join(name);
+    let write = || -> io::Result<()> {
+        fault::point("journal.write")?;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(bytes)?;
+        fault::point("journal.fsync")?;
+        file.sync_all()?;
+        fault::point("journal.rename")?;
+        fs::rename(&temporary, &target)
+    };
+    if let Err(error) = write() {
+        let _ = fs::remove_file(&temporary);
+        return Err(error).at(temporary);
+    }
+    fault::point("journal.fsync-dir").at(dir)?;
+    sync_dir(dir)
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).at(dir)
+}

@@ -1,0 +1,427 @@
+//! Staging: every wanted version made complete, with its mode, owner and attributes, before the tree is touched.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid};
+use rayon::prelude::*;
+
+use super::journal::StagingPlace;
+use super::ops::{self, At as Name};
+use super::place::{Ground, Sort, Staging, Work};
+use super::{attributes, compare};
+use crate::error::{At, Result};
+use crate::node::{Kind, Node, Perm};
+use crate::oid::{ObjectKind, Oid};
+use crate::path::{TreePath, escape};
+use crate::progress::Progress;
+use crate::root::{FileType, Stat};
+use crate::store::Store;
+
+/// Up to so many files are synced one by one; more by one sync of the file system.
+pub(super) const SYNC_EACH_MAX: usize = 32;
+
+/// So many works in a row go to one thread: they are mostly of one directory.
+const CHUNK: usize = 32;
+
+const SET_ID: u32 = 0o6000;
+
+/// Makes the staging directories of one generation; returns where they are in `ground.stagings`.
+pub(super) fn make_dirs(ground: &mut Ground<'_>, places: &[StagingPlace]) -> Result<std::ops::Range<usize>> {
+    let first = ground.stagings.len();
+    for place in places {
+        let full = ground.full(&place.parent.join(place.name.as_bytes()));
+        let parent = ground.root.open_beneath(&place.parent).at(&full)?;
+        ops::make_dir("stage.mkdir", parent.as_fd(), place.name.as_bytes()).at(&full)?;
+        let dir = parent.open_dir(place.name.as_bytes()).at(&full)?;
+        ground.stagings.push(Staging {
+            place: place.clone(),
+            dir,
+        });
+        // A default ACL, or a set-group-id bit, of the directory above must not rub off on what is staged.
+        let open = ops::open_dir(parent.as_fd(), place.name.as_bytes()).at(&full)?;
+        attributes::write("stage.attributes", &open, &None).at(&full)?;
+        ops::chmod_open("stage.chmod", &open, 0o700).at(&full)?;
+    }
+    Ok(first..ground.stagings.len())
+}
+
+/// Stages the `to` of all works that have none ready, and makes it durable. Returns what people should know.
+pub(super) fn stage(
+    ground: &Ground<'_>,
+    store: &Store,
+    works: &[Work],
+    progress: &Progress,
+) -> Result<Vec<String>> {
+    let wanted: Vec<&Work> = works
+        .iter()
+        .filter(|work| work.wants_staging() && work.ready.is_none())
+        .collect();
+    let owners = Owners::of(ground, works);
+    let notes = Mutex::new(Vec::new());
+    let sync_each = wanted.len() <= SYNC_EACH_MAX;
+    wanted.par_chunks(CHUNK).try_for_each(|chunk| {
+        let mut stager = Stager {
+            ground,
+            store,
+            owners: &owners,
+            notes: &notes,
+            sync_each,
+            parent: None,
+        };
+        chunk.iter().try_for_each(|work| {
+            progress.check()?;
+            stager.stage(work)?;
+            progress.advance(1);
+            Ok(())
+        })
+    })?;
+    let used: std::collections::BTreeSet<usize> =
+        wanted.iter().map(|work| ground.staging_of[&work.step]).collect();
+    for index in used {
+        let staging = &ground.stagings[index];
+        let full = ground.full(&staging.path());
+        if sync_each {
+            let open = ops::open_dir(staging.dir.as_fd(), b".").at(&full)?;
+            ops::sync_file("stage.fsync", &open).at(&full)?;
+        } else {
+            ops::sync_file_system("stage.syncfs", staging.dir.as_fd()).at(&full)?;
+        }
+    }
+    let mut notes = notes
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    notes.sort();
+    Ok(notes)
+}
+
+struct Stager<'a> {
+    ground: &'a Ground<'a>,
+    store: &'a Store,
+    owners: &'a Owners,
+    notes: &'a Mutex<Vec<String>>,
+    sync_each: bool,
+    /// The directory looked at last. Only read from, so it may be out of date.
+    parent: Option<(TreePath, OwnedFd)>,
+}
+
+impl Stager<'_> {
+    fn stage(&mut self, work: &Work) -> Result<()> {
+        let node = work
+            .to
+            .as_ref()
+            .expect("only works with a new version are staged");
+        let slot = work.slot();
+        let at = self.ground.staging(work).at(&slot);
+        match node.kind {
+            Kind::File(oid) => self.file(work, node, oid, at),
+            Kind::Link(oid) => self.link(work, oid, at),
+            Kind::Fifo => self.fifo(work, node, at),
+            Kind::Dir => self.dir(work, node, at),
+        }
+    }
+
+    fn file(&mut self, work: &Work, node: &Node, oid: Oid, at: Name<'_>) -> Result<()> {
+        let full = self.ground.full(&work.path);
+        let mut file = ops::create_file("stage.create", at.0, at.1).at(&full)?;
+        crate::fault::point("stage.write").at(&full)?;
+        self.store.copy_blob(oid, &mut file)?;
+        let old = self.old_file(work);
+        self.finish(work, node, &file, old.as_ref()).at(&full)?;
+        if self.sync_each {
+            ops::sync_file("stage.fsync", &file).at(&full)?;
+        }
+        Ok(())
+    }
+
+    fn link(&self, work: &Work, oid: Oid, at: Name<'_>) -> Result<()> {
+        let full = self.ground.full(&work.path);
+        let target = self.store.read(oid, ObjectKind::Blob)?;
+        ops::make_link("stage.symlink", &target, at.0, at.1).at(&full)?;
+        let owner = self.owners.wanted(&work.path);
+        if let (Some(owner), Some(stat)) = (owner, ops::stat(at.0, at.1).at(&full)?)
+            && (stat.uid, stat.gid) != owner
+        {
+            // The owner of a link grants nothing; best effort.
+            let _ = ops::chown_link("stage.chown", at.0, at.1, owner.0, owner.1);
+        }
+        Ok(())
+    }
+
+    fn fifo(&self, work: &Work, node: &Node, at: Name<'_>) -> Result<()> {
+        let full = self.ground.full(&work.path);
+        ops::make_fifo("stage.mkfifo", at.0, at.1).at(&full)?;
+        let fifo = ops::open_file(at.0, at.1).at(&full)?;
+        self.set_owner_and_mode(work, node.perm, &fifo).at(&full)
+    }
+
+    /// Its mode comes last of all, when what is in it is made; until then it is the owner's alone.
+    fn dir(&self, work: &Work, node: &Node, at: Name<'_>) -> Result<()> {
+        let full = self.ground.full(&work.path);
+        ops::make_dir("stage.mkdir", at.0, at.1).at(&full)?;
+        let dir = ops::open_dir(at.0, at.1).at(&full)?;
+        self.set_owner(work, &dir).at(&full)?;
+        let refused = attributes::write("stage.attributes", &dir, &node.attributes).at(&full)?;
+        self.note_refused(work, &refused);
+        ops::chmod_open("stage.chmod", &dir, 0o700).at(&full)
+    }
+
+    fn finish(&self, work: &Work, node: &Node, file: &File, old: Option<&File>) -> io::Result<()> {
+        self.set_owner(work, file)?;
+        if let Some(old) = old {
+            attributes::copy_others("stage.attributes", old, file)?;
+        }
+        // A file made in a staging directory has none by itself.
+        if node.attributes.is_some() {
+            let refused = attributes::write("stage.attributes", file, &node.attributes)?;
+            self.note_refused(work, &refused);
+        }
+        self.set_mode(work, node.perm, file)
+    }
+
+    fn set_owner_and_mode(&self, work: &Work, perm: Perm, file: &File) -> io::Result<()> {
+        self.set_owner(work, file)?;
+        self.set_mode(work, perm, file)
+    }
+
+    fn set_owner(&self, work: &Work, file: &File) -> io::Result<()> {
+        let Some((uid, gid)) = self.owners.wanted(&work.path) else {
+            return Ok(());
+        };
+        let stat = Stat::of(file)?;
+        if (stat.uid, stat.gid) == (uid, gid) {
+            return Ok(());
+        }
+        let refused = |error: &io::Error| error.raw_os_error() == Some(Errno::EPERM as i32);
+        match ops::chown_open("stage.chown", file, uid, gid) {
+            Err(error) if refused(&error) => {
+                // The group alone may still be allowed.
+                match ops::chown_open("stage.chown", file, stat.uid, gid) {
+                    Err(error) if !refused(&error) => return Err(error),
+                    _ => self.note(format!("{}: its owner or group could not be kept", work.path)),
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Last of all, as a change of owner takes set-id bits away.
+    fn set_mode(&self, work: &Work, perm: Perm, file: &File) -> io::Result<()> {
+        let may = perm.bits() & SET_ID == 0 || self.owners.may_have_set_id(&work.path, &Stat::of(file)?);
+        let bits = if may { perm.bits() } else { perm.bits() & !SET_ID };
+        ops::chmod_open("stage.chmod", file, bits)?;
+        let set = Stat::of(file)?.mode & 0o7777;
+        if set & !SET_ID != bits & !SET_ID {
+            return Err(io::Error::other(format!(
+                "its mode is {set:04o} after setting it to {bits:04o}"
+            )));
+        }
+        if set != perm.bits() {
+            self.note(format!(
+                "{}: its set-user-id and set-group-id bits were not put back",
+                work.path
+            ));
+        }
+        Ok(())
+    }
+
+    fn old_file(&mut self, work: &Work) -> Option<File> {
+        if !self.owners.replaces_file(&work.path) {
+            return None;
+        }
+        let (parent, name) = work.path.split_last()?;
+        if self.parent.as_ref().is_none_or(|(path, _)| *path != parent) {
+            let dir = self.ground.parent(&work.path).ok()?;
+            self.parent = Some((parent, dir));
+        }
+        let dir = self.parent.as_ref()?.1.as_fd();
+        // A device that took its place must not be opened.
+        (ops::stat(dir, name).ok()??.kind == FileType::File).then_some(())?;
+        ops::open_file(dir, name).ok()
+    }
+
+    fn note_refused(&self, work: &Work, names: &[Vec<u8>]) {
+        for name in names {
+            self.note(format!(
+                "{}: its attribute {} could not be put back",
+                work.path,
+                escape(name)
+            ));
+        }
+    }
+
+    fn note(&self, note: String) {
+        self.notes
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(note);
+    }
+}
+
+/// Who shall own what: the owner and group of what is replaced; for what is new, whoever would own it had it been made
+/// in its place.
+pub(super) struct Owners {
+    wanted: HashMap<TreePath, Owner>,
+}
+
+struct Owner {
+    uid: u32,
+    gid: u32,
+    /// Of what is replaced.
+    replaced: Option<FileType>,
+}
+
+impl Owners {
+    /// By what stands there now.
+    pub fn of(ground: &Ground<'_>, works: &[Work]) -> Self {
+        let mut owners = Self {
+            wanted: HashMap::new(),
+        };
+        // By directory: the group of what is made in it.
+        let mut groups: HashMap<TreePath, u32> = HashMap::new();
+        let mut last: Option<(TreePath, Option<OwnedFd>)> = None;
+        let (uid, own_gid) = (Uid::effective().as_raw(), Gid::effective().as_raw());
+        for work in works
+            .iter()
+            .filter(|work| work.wants_staging() && !work.path.is_root())
+        {
+            let (parent, name) = work.path.split_last().expect("not the root");
+            if last.as_ref().is_none_or(|(path, _)| *path != parent) {
+                last = Some((parent.clone(), ops::open_parent(&ground.root, &parent).ok()));
+            }
+            let dir = last.as_ref().and_then(|(_, dir)| dir.as_ref());
+            if work.from.is_some()
+                && work.sort() == Sort::Leaf
+                && let Some(Ok(Some(stat))) = dir.map(|dir| ops::stat(dir.as_fd(), name))
+            {
+                let owner = Owner {
+                    uid: stat.uid,
+                    gid: stat.gid,
+                    replaced: Some(stat.kind),
+                };
+                owners.wanted.insert(work.path.clone(), owner);
+                continue;
+            }
+            let gid = *groups.entry(parent).or_insert_with(|| {
+                let stat = dir.and_then(|dir| Stat::of(dir).ok());
+                stat.filter(|stat| stat.mode & 0o2000 != 0)
+                    .map_or(own_gid, |stat| stat.gid)
+            });
+            let hands_on = work
+                .to
+                .as_ref()
+                .is_some_and(|to| to.kind == Kind::Dir && to.perm.bits() & 0o2000 != 0);
+            groups.insert(work.path.clone(), if hands_on { gid } else { own_gid });
+            owners.wanted.insert(
+                work.path.clone(),
+                Owner {
+                    uid,
+                    gid,
+                    replaced: None,
+                },
+            );
+        }
+        owners
+    }
+
+    pub fn wanted(&self, path: &TreePath) -> Option<(u32, u32)> {
+        self.wanted.get(path).map(|owner| (owner.uid, owner.gid))
+    }
+
+    fn replaces_file(&self, path: &TreePath) -> bool {
+        self.wanted
+            .get(path)
+            .is_some_and(|owner| owner.replaced == Some(FileType::File))
+    }
+
+    /// Only with the owner and group of the replaced file; a new one must be ours.
+    fn may_have_set_id(&self, path: &TreePath, stat: &Stat) -> bool {
+        let ours = (Uid::effective().as_raw(), Gid::effective().as_raw());
+        let replaced = self.wanted.get(path).filter(|owner| owner.replaced.is_some());
+        let wanted = replaced.map_or(Some(ours), |owner| Some((owner.uid, owner.gid)));
+        wanted == Some((stat.uid, stat.gid))
+    }
+}
+
+/// Removes the slots of these steps and then the staging directories themselves. What is not known, or must stay, stays:
+/// then the directory does too, and is returned.
+pub(super) fn remove(
+    ground: &mut Ground<'_>,
+    which: std::ops::Range<usize>,
+    steps: usize,
+    stays: &dyn Fn(usize, usize) -> bool,
+) -> Result<Vec<TreePath>> {
+    let mut left = Vec::new();
+    for index in which {
+        let staging = &ground.stagings[index];
+        let full = ground.full(&staging.path());
+        for (slot, kind) in staging.dir.entries().at(&full)? {
+            let step = std::str::from_utf8(&slot)
+                .ok()
+                .and_then(|slot| slot.parse::<usize>().ok());
+            if step.is_none_or(|step| step >= steps || stays(index, step)) {
+                continue;
+            }
+            let kind = match kind {
+                Some(kind) => Some(kind),
+                None => ops::stat(staging.dir.as_fd(), &slot)
+                    .at(&full)?
+                    .map(|stat| stat.kind),
+            };
+            let removed = match kind {
+                None => Ok(()),
+                Some(FileType::Dir) => ops::remove_dir("clear.rmdir", staging.dir.as_fd(), &slot),
+                Some(_) => ops::unlink("clear.unlink", staging.dir.as_fd(), &slot),
+            };
+            match removed {
+                Err(error) if compare_not_empty(&error) => {}
+                other => other.at(&full)?,
+            }
+        }
+        let parent = match ground.root.open_beneath(&staging.place.parent) {
+            Ok(parent) => parent,
+            Err(error) if super::change::vanished(&error) => {
+                left.push(staging.path());
+                continue;
+            }
+            Err(error) => return Err(error).at(full),
+        };
+        match ops::remove_dir("clear.rmdir", parent.as_fd(), staging.place.name.as_bytes()) {
+            Ok(()) => {}
+            Err(error) if compare_not_empty(&error) => left.push(staging.path()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).at(full),
+        }
+        let open = ops::open_dir(parent.as_fd(), b".").at(&full)?;
+        ops::sync_file("clear.fsync", &open).at(&full)?;
+    }
+    Ok(left)
+}
+
+fn compare_not_empty(error: &io::Error) -> bool {
+    [Errno::ENOTEMPTY as i32, Errno::EEXIST as i32].contains(&error.raw_os_error().unwrap_or(0))
+}
+
+/// What lies in the slots of a staging directory, by step.
+pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<Vec<(usize, compare::Found)>> {
+    let staging = &ground.stagings[index];
+    let full = ground.full(&staging.path());
+    let mut found = Vec::new();
+    for (slot, _) in staging.dir.entries().at(&full)? {
+        let step = std::str::from_utf8(&slot)
+            .ok()
+            .and_then(|slot| slot.parse::<usize>().ok());
+        let Some(step) = step.filter(|step| *step < steps) else {
+            continue;
+        };
+        if let Some(seen) = compare::identify(staging.dir.as_fd(), &slot).at(&full)? {
+            found.push((step, seen));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,195 @@
+//! Operations stopped between two of their steps, with somebody else at work.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use super::support::*;
+use crate::progress::Progress;
+use crate::restore::apply::{report, works_of};
+use crate::restore::change::{Changer, Outcome};
+use crate::restore::journal::{self, Journal};
+use crate::restore::ops::At as Name;
+use crate::restore::place::{Ground, Work};
+use crate::restore::survey::survey;
+use crate::restore::swap::Swap;
+use crate::restore::{Applied, Plan, staging};
+use crate::root::DirHandle;
+
+/// An operation whose changes are made, but not yet looked at again.
+struct Halfway<'a> {
+    ground: Ground<'a>,
+    works: Vec<Work>,
+    outcome: Outcome,
+    plan: Plan,
+}
+
+fn halfway(bench: &Bench, plan: Plan) -> Halfway<'_> {
+    let root = DirHandle::open_root(&bench.root).unwrap();
+    let works = works_of(&plan);
+    let survey = survey(&bench.root, &root, &works).unwrap();
+    let journal = Journal::new(header(plan.operation), plan.clone(), survey.generation.clone());
+    journal::begin(&bench.journal_dir, &journal).unwrap();
+    let mut ground = Ground {
+        root_path: &bench.root,
+        root,
+        stagings: Vec::new(),
+        staging_of: BTreeMap::new(),
+    };
+    ground.staging_of = survey.staging_of;
+    staging::make_dirs(&mut ground, &survey.generation.stagings).unwrap();
+    staging::stage(&ground, &bench.store, &works, &Progress::default()).unwrap();
+    journal::mark_staged(&bench.journal_dir, 0).unwrap();
+    let mut outcome = Outcome::default();
+    Changer {
+        ground: &ground,
+        works: &works,
+        opened: &[],
+    }
+    .run(&mut outcome)
+    .unwrap();
+    Halfway {
+        ground,
+        works,
+        outcome,
+        plan,
+    }
+}
+
+impl Halfway<'_> {
+    fn settle(&mut self) -> Applied {
+        let changer = Changer {
+            ground: &self.ground,
+            works: &self.works,
+            opened: &[],
+        };
+        changer.settle(&mut self.outcome).unwrap();
+        report(&self.plan, &self.outcome)
+    }
+}
+
+/// A root with a file that is replaced, one that is removed, and one whose directory goes too; each open for writing.
+fn scene() -> (Bench, State, State, Vec<fs::File>) {
+    let bench = Bench::new();
+    bench.write("replaced", "v1");
+    let target = bench.capture();
+    bench.write("replaced", "v2");
+    bench.write("removed", "v2");
+    bench.write("logs/today/log", "v2");
+    let before = bench.capture();
+    let open = |name: &str| fs::OpenOptions::new().append(true).open(bench.at(name)).unwrap();
+    let files = vec![open("replaced"), open("removed"), open("logs/today/log")];
+    (bench, target, before, files)
+}
+
+const ALL: [&str; 3] = ["logs/today/log", "removed", "replaced"];
+
+fn assert_all_written(bench: &Bench, kept: &[crate::restore::Kept]) {
+    for name in ALL {
+        assert_eq!(bench.read(name), "v2 and more", "{name}");
+    }
+    let names: Vec<String> = kept.iter().map(|kept| kept.path.to_string()).collect();
+    assert_eq!(names, ALL);
+}
+
+#[test]
+fn what_is_written_through_an_open_file_before_the_last_look_comes_back() {
+    let (bench, target, _, mut files) = scene();
+    let mut halfway = halfway(&bench, bench.plan(&target));
+    assert!(!bench.at("logs").exists());
+    for file in &mut files {
+        file.write_all(b" and more").unwrap();
+    }
+    let applied = halfway.settle();
+    assert_all_written(&bench, &applied.kept);
+}
+
+#[test]
+fn what_was_written_before_a_crash_comes_back_in_the_recovery() {
+    for undo in [false, true] {
+        let (bench, target, before, mut files) = scene();
+        drop(halfway(&bench, bench.plan(&target)));
+        // The third one's directory is gone when the operation is finished, not when it is undone.
+        let written = if undo { 3 } else { 2 };
+        for file in &mut files[..written] {
+            file.write_all(b" and more").unwrap();
+        }
+        let recovered = bench.recover(undo).unwrap().unwrap();
+        assert_eq!(bench.read("replaced"), "v2 and more");
+        assert_eq!(bench.read("removed"), "v2 and more");
+        if undo {
+            assert_all_written(&bench, &recovered.kept);
+        } else {
+            assert_eq!(recovered.kept.len(), 2, "{:?}", recovered.kept);
+        }
+        let _ = before;
+        bench.assert_clean();
+    }
+}
+
+#[test]
+fn bytes_that_can_go_nowhere_stay_and_are_named() {
+    let (bench, target, _, mut files) = scene();
+    drop(halfway(&bench, bench.plan(&target)));
+    files[0].write_all(b" and more").unwrap();
+    bench.write("replaced", "a third version");
+    let recovered = bench.recover(false).unwrap().unwrap();
+    assert_eq!(bench.read("replaced"), "a third version");
+    let left = recovered
+        .kept
+        .iter()
+        .find(|kept| kept.path.to_string().starts_with(".stepback-tmp-"))
+        .unwrap();
+    let slot = fs::read_dir(bench.root.join(left.path.as_path()))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    assert_eq!(fs::read_to_string(slot.path()).unwrap(), "v2 and more");
+    assert!(!bench.is_unfinished());
+}
+
+#[test]
+fn a_crash_after_all_changes_is_finished_or_undone_exactly() {
+    for undo in [false, true] {
+        let (bench, target, before, _) = scene();
+        drop(halfway(&bench, bench.plan(&target)));
+        let recovered = bench.recover(undo).unwrap().unwrap();
+        assert_eq!(recovered.kept, []);
+        assert_eq!(bench.capture(), if undo { before } else { target });
+        bench.assert_clean();
+    }
+}
+
+#[test]
+fn without_an_exchange_a_path_is_compared_first() {
+    let bench = Bench::new();
+    bench.write("a", "v1");
+    let target = bench.capture();
+    bench.write("a", "v2");
+    let saved = bench.capture();
+    let (from, to) = (saved[&path("a")].clone(), target[&path("a")].clone());
+    let work = Work {
+        step: 0,
+        path: path("a"),
+        from: Some(from.clone()),
+        to: Some(to.clone()),
+        lenient: false,
+        ready: None,
+    };
+    let root = DirHandle::open_root(&bench.root).unwrap();
+    let swap = Swap {
+        work: &work,
+        there: Name(root.as_fd(), b"a"),
+        staged: Name(root.as_fd(), b"staged"),
+    };
+    bench.write("staged", "v1");
+    bench.write("a", "v3");
+    let kept = swap.replace_without_exchange(&from, &to).unwrap();
+    assert!(matches!(kept, crate::restore::change::Done::Kept(_)));
+    assert_eq!(bench.read("a"), "v3");
+    bench.write("a", "v2");
+    swap.replace_without_exchange(&from, &to).unwrap();
+    assert_eq!(bench.read("a"), "v1");
+}
