@@ -1,0 +1,356 @@
+//! Finding or making a root, opening it, forgetting it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::{Engine, Environment, Settings};
+use crate::checkpoint::{self, Checkpoint};
+use crate::error::{At, Error, Result};
+use crate::locate::{self, KnownRoot};
+use crate::node::CommonModes;
+use crate::record::{self, Head};
+use crate::redo::RedoEntry;
+use crate::session::Session;
+use crate::state::{self, AbsolutePath, RootRecord, Sighting};
+use crate::store::Store;
+use crate::time::Time;
+use crate::tree::Tree;
+
+/// What `attach` asks.
+#[derive(Debug, Clone, Default)]
+pub struct AttachRequest {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Exactly this directory, not the top level of its work tree.
+    pub here: bool,
+    /// Replaces the earlier include patterns when not empty.
+    pub include: Vec<String>,
+    /// Replaces the earlier size cap.
+    pub max_file_size: Option<u64>,
+    /// Attach also what is refused for its place or size.
+    pub force: bool,
+    /// Replaced root: start anew.
+    pub new: bool,
+    /// Replaced root: continue.
+    pub yes: bool,
+}
+
+/// What `attach` found. No scan was made: a capture with `Trigger::Attach` comes next, and makes it durable.
+#[derive(Debug)]
+pub struct Found {
+    /// The engine of the root.
+    pub engine: Engine,
+    /// No store knew the root. If its first capture fails, [`Engine::forget_all`] leaves nothing behind.
+    pub created: bool,
+    /// For people: continued history, moved root.
+    pub notes: Vec<String>,
+}
+
+/// Is the directory the one that was attached?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Yes.
+    Here,
+    /// Nothing is there, or a mount point without its mount.
+    Missing,
+    /// Another directory is there.
+    Replaced,
+}
+
+/// Two roots of one repository must not make two stores for it.
+static ATTACHING: Mutex<()> = Mutex::new(());
+
+impl Engine {
+    /// Finds or makes the root and its store.
+    ///
+    /// # Errors
+    /// [`Error::RefusedRoot`] for places that aren't projects; [`Error::RootReplaced`] when another directory is in the
+    /// place of a known root and the request doesn't say what that means; those of the stores.
+    pub fn attach(
+        env: &Environment,
+        request: &AttachRequest,
+        settings: &Settings,
+        now: Time,
+    ) -> Result<Found> {
+        let _one_at_a_time = ATTACHING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let asked = fs::canonicalize(&request.path).at(&request.path)?;
+        let path = match locate::work_tree_top(&asked) {
+            Some(top) if !request.here => top,
+            _ => asked.clone(),
+        };
+        let sighting = Sighting::of(&path)?
+            .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotADirectory))
+            .at(&path)?;
+        locate::check_place(
+            &path,
+            &asked,
+            &env.state_dir,
+            env.git.home.as_deref(),
+            request.force,
+        )?;
+        let mut notes = Vec::new();
+        let known = find_known(env, &path, &sighting, request, &mut notes)?;
+        let created = known.is_none();
+        let mut engine = match known {
+            Some(known) => {
+                let mut engine = Self::load(env, &known.store, &known.record.head.root, settings)?;
+                engine.path = path.clone();
+                engine.note_sighting(&sighting)?;
+                engine
+            }
+            None => Self::make(env, &path, &sighting, settings, now)?,
+        };
+        if !request.include.is_empty() {
+            engine.record.include.clone_from(&request.include);
+        }
+        if request.max_file_size.is_some() {
+            engine.record.max_file_size = request.max_file_size;
+        }
+        if !created {
+            engine.write_record(now)?;
+        }
+        Ok(Found {
+            engine,
+            created,
+            notes,
+        })
+    }
+
+    /// Opens a known root at daemon start: no scan, no change.
+    ///
+    /// # Errors
+    /// Those of the store; [`Error::Damaged`] when it doesn't know the root.
+    pub fn open(env: &Environment, store: &Path, id: &str, settings: &Settings) -> Result<Self> {
+        Self::load(env, store, id, settings)
+    }
+
+    /// Opens the root that some store knows by this path, without looking at the directory: it may be gone.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub fn find(env: &Environment, path: &Path, settings: &Settings) -> Result<Option<Self>> {
+        let newest = locate::known_roots(&env.state_dir)?
+            .into_iter()
+            .filter(|known| known.record.path.0 == path)
+            .max_by_key(|known| known.record.attached);
+        newest
+            .map(|known| Self::load(env, &known.store, &known.record.head.root, settings))
+            .transpose()
+    }
+
+    fn make(
+        env: &Environment,
+        path: &Path,
+        sighting: &Sighting,
+        settings: &Settings,
+        now: Time,
+    ) -> Result<Self> {
+        let store = locate::store_for(&env.state_dir, path, now)?;
+        let parent = path.parent().unwrap_or(path);
+        let record = RootRecord {
+            head: Head::of(&locate::new_root_id(path, &sighting.identity, now)),
+            path: AbsolutePath(path.to_owned()),
+            identity: sighting.identity,
+            mount_point: sighting.mount_point,
+            parent_fsid: state::file_system_id(parent)?,
+            attached: now,
+            include: Vec::new(),
+            max_file_size: None,
+            forgotten: Vec::new(),
+            modes: CommonModes::DEFAULT,
+            highest: 0,
+            highest_redo: 0,
+            position: None,
+            handed_on: BTreeMap::new(),
+        };
+        Ok(Self {
+            env: env.clone(),
+            settings: settings.clone(),
+            store: Arc::new(store),
+            record,
+            record_commit: None,
+            path: path.to_owned(),
+            tree: Tree::new(),
+            memory: None,
+            rules: None,
+            checkpoints: Vec::new(),
+            pins: std::collections::BTreeSet::new(),
+            redo: Vec::new(),
+            sessions: Vec::new(),
+        })
+    }
+
+    fn load(env: &Environment, store: &Path, id: &str, settings: &Settings) -> Result<Self> {
+        let store = Store::open(store)?;
+        let name = state::ref_name(id);
+        let record_commit = store.read_ref(&name)?.ok_or_else(|| Error::Damaged {
+            store: store.path().to_owned(),
+            what: format!("{name} is missing"),
+        })?;
+        let mut record: RootRecord =
+            record::parse(&store, record_commit, &store.read_commit(record_commit)?.message)?;
+        let mut checkpoints = Vec::new();
+        for (name, commit) in store.refs(&checkpoint::refs_prefix(id))? {
+            checkpoints.push(Checkpoint::load(&store, id, &name, commit)?);
+        }
+        checkpoints.sort_by_key(|c| c.n);
+        // A crash between a checkpoint's ref and the record: the checkpoint is what the tree stood on last.
+        if let Some(newest) = checkpoints.last()
+            && newest.n > record.highest
+        {
+            record.highest = newest.n;
+            record.position = Some(newest.n);
+        }
+        for checkpoint in &mut checkpoints {
+            while let Some(handed) = checkpoint.base.and_then(|base| record.handed_on.get(&base)) {
+                checkpoint.base = *handed;
+            }
+        }
+        let pins_prefix = pins_prefix(id);
+        let pins = store
+            .refs(&pins_prefix)?
+            .iter()
+            .filter_map(|(name, _)| name.strip_prefix(&pins_prefix)?.parse().ok())
+            .collect();
+        let redo = RedoEntry::load_all(&store, id)?;
+        record.highest_redo = record.highest_redo.max(redo.first().map_or(0, |e| e.k));
+        let sessions = Session::load_all(&store, id)?;
+        let path = record.path.0.clone();
+        let mut engine = Self {
+            env: env.clone(),
+            settings: settings.clone(),
+            store: Arc::new(store),
+            record,
+            record_commit: Some(record_commit),
+            path,
+            tree: Tree::new(),
+            memory: None,
+            rules: None,
+            checkpoints,
+            pins,
+            redo,
+            sessions,
+        };
+        engine.reload_tree();
+        Ok(engine)
+    }
+
+    /// Takes the tree in memory from the cache again, or forgets it: after a failure it may name objects that never
+    /// became durable.
+    pub(super) fn reload_tree(&mut self) {
+        self.tree = Tree::load(&self.cache_file(), self.id()).unwrap_or_default();
+        self.memory = None;
+    }
+
+    /// Is the directory the one that was attached? One or two stats.
+    #[must_use]
+    pub fn presence(&self) -> Presence {
+        match Sighting::of(&self.path) {
+            Ok(Some(sighting)) if sighting.identity == self.record.identity => Presence::Here,
+            Ok(Some(sighting)) if self.record.mount_point && !sighting.mount_point => Presence::Missing,
+            Ok(Some(_)) => Presence::Replaced,
+            Ok(None) | Err(_) => Presence::Missing,
+        }
+    }
+
+    /// Records where and what the root's directory is now.
+    pub(super) fn note_sighting(&mut self, sighting: &Sighting) -> Result<()> {
+        self.record.path = AbsolutePath(self.path.clone());
+        self.record.identity = sighting.identity;
+        self.record.mount_point = sighting.mount_point;
+        self.record.parent_fsid = state::file_system_id(self.path.parent().unwrap_or(&self.path))?;
+        Ok(())
+    }
+
+    /// Deletes all refs, side data and caches of this root, and the store when no other root uses it.
+    ///
+    /// # Errors
+    /// Those of the store. What is left then is found by the next try.
+    pub fn forget_all(self) -> Result<()> {
+        let id = self.id().to_owned();
+        let cache = self.cache_file();
+        if let Err(e) = fs::remove_file(&cache)
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(e).at(&cache);
+        }
+        let others = self
+            .store
+            .refs("refs/stepback/")?
+            .iter()
+            .any(|(name, _)| name.ends_with("/root") && *name != state::ref_name(&id));
+        if !others {
+            let path = self.store.path().to_owned();
+            drop(self);
+            return fs::remove_dir_all(&path).at(&path);
+        }
+        for (name, _) in self.store.refs(&checkpoint::refs_prefix(&id))? {
+            self.store.delete_ref(&name)?;
+        }
+        // The record goes last: while it is there, another try finds the rest.
+        let record = state::ref_name(&id);
+        for (name, _) in self.store.refs(&format!("refs/stepback/{id}/"))? {
+            if name != record {
+                self.store.delete_ref(&name)?;
+            }
+        }
+        self.store.delete_ref(&record)?;
+        let dir = self.store.root_dir(&id)?;
+        fs::remove_dir_all(&dir).at(&dir)?;
+        Ok(())
+    }
+}
+
+/// What all pin refs of a root begin with.
+pub(super) fn pins_prefix(root: &str) -> String {
+    format!("refs/stepback/{root}/pin/")
+}
+
+/// The known root that `path` is, if any; what people should know of it goes to `notes`.
+fn find_known(
+    env: &Environment,
+    path: &Path,
+    sighting: &Sighting,
+    request: &AttachRequest,
+    notes: &mut Vec<String>,
+) -> Result<Option<KnownRoot>> {
+    let known = locate::known_roots(&env.state_dir)?;
+    let same: Vec<&KnownRoot> = known
+        .iter()
+        .filter(|k| k.record.identity == sighting.identity)
+        .collect();
+    if let Some(here) = same.iter().find(|k| k.record.path.0 == path) {
+        return Ok(Some((*here).clone()));
+    }
+    for candidate in same {
+        let old_path = &candidate.record.path.0;
+        let still_there = Sighting::of(old_path)?.is_some_and(|s| s.identity == sighting.identity);
+        if !still_there {
+            notes.push(format!(
+                "the directory was {} before: its history goes on here",
+                old_path.display()
+            ));
+            return Ok(Some(candidate.clone()));
+        }
+    }
+    let in_its_place = known
+        .iter()
+        .filter(|k| k.record.path.0 == path)
+        .max_by_key(|k| k.record.attached);
+    match in_its_place {
+        Some(_) if request.new => {
+            notes.push("a new history begins; that of the directory which was here before is kept".into());
+            Ok(None)
+        }
+        Some(other) if request.yes => {
+            notes.push("the history of the directory which was here before goes on".into());
+            Ok(Some(other.clone()))
+        }
+        Some(_) => Err(Error::RootReplaced(path.to_owned())),
+        None => Ok(None),
+    }
+}

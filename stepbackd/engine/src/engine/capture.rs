@@ -1,0 +1,361 @@
+//! Making checkpoints: scan, persist, publish.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Context, Engine, Presence, attach};
+use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
+use crate::diff::{self, Status};
+use crate::error::{At, Error, Result};
+use crate::head::{self, GitHead};
+use crate::node::{NotCaptured, Snapshot};
+use crate::path::TreePath;
+use crate::record;
+use crate::root::DirHandle;
+use crate::rules::{Rules, Stale};
+use crate::session;
+use crate::side::{self, Side};
+use crate::state;
+use crate::store::{Expected, ObjectWriter, Store, TreeEntry, write_tree};
+use crate::tree::{ScanContext, ScanOutcome};
+use crate::{oid::Oid, time::Time};
+
+/// What to look at for a capture.
+#[derive(Debug, Clone)]
+pub enum Scope {
+    /// Everything.
+    All,
+    /// These paths, and new directories whole.
+    Paths(BTreeSet<TreePath>),
+}
+
+/// Why a capture is made, and what it is called.
+#[derive(Debug, Clone)]
+pub struct Why {
+    /// Why.
+    pub trigger: Trigger,
+    /// Label; with one a checkpoint is made even when nothing differs.
+    pub label: Option<String>,
+    /// Pin it; likewise.
+    pub pin: bool,
+}
+
+impl Why {
+    /// Without a label or a pin.
+    #[must_use]
+    pub const fn plain(trigger: Trigger) -> Self {
+        Self {
+            trigger,
+            label: None,
+            pin: false,
+        }
+    }
+
+    const fn makes_one_anyway(&self) -> bool {
+        self.trigger.always_makes_one() || self.label.is_some() || self.pin
+    }
+}
+
+/// What a capture did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// The checkpoint that the tree stands on now.
+    pub id: u64,
+    /// Whether it was made now.
+    pub created: bool,
+    /// Files that kept changing while they were read: to be looked at again.
+    pub still_dirty: Vec<TreePath>,
+    /// What is captured differs from what was in memory before, whether or not a checkpoint had to be made.
+    pub changed: bool,
+}
+
+/// A look at the disk: the tree in memory is up to date and its objects are in `writer`, not yet durable.
+pub(super) struct Look<'a> {
+    pub snapshot: Snapshot,
+    pub outcome: ScanOutcome,
+    pub writer: ObjectWriter<'a>,
+}
+
+impl Engine {
+    /// Looks at the disk and makes a checkpoint if it differs from the position, or if `why` makes one anyway. Durable
+    /// when it returns; on an error there is no checkpoint and the next capture begins afresh.
+    ///
+    /// # Errors
+    /// [`Error::RootMissing`], [`Error::RootReplaced`], [`Error::Rules`], [`Error::Cancelled`], and those of the disk
+    /// and the store.
+    pub fn capture(&mut self, scope: Scope, why: &Why, cx: &Context<'_>) -> Result<Captured> {
+        self.require_presence()?;
+        let store = Arc::clone(&self.store);
+        let _lock = store.lock()?;
+        let result = self.capture_locked(&store, &scope, why, cx);
+        if result.is_err() {
+            self.reload_tree();
+        }
+        result
+    }
+
+    fn capture_locked(
+        &mut self,
+        store: &Store,
+        scope: &Scope,
+        why: &Why,
+        cx: &Context<'_>,
+    ) -> Result<Captured> {
+        let look = self.look(store, scope, cx)?;
+        let captured = |id, created, outcome: ScanOutcome| Captured {
+            id,
+            created,
+            still_dirty: outcome.still_dirty,
+            changed: outcome.changed,
+        };
+        if let Some(position) = self.record.position
+            && self.is_position(look.snapshot)
+            && !why.makes_one_anyway()
+        {
+            // The store has all of it: the position holds it.
+            self.tree.saved();
+            return Ok(captured(position, false, look.outcome));
+        }
+        let id = self.publish(store, look.snapshot, look.writer, why, None, cx.now)?;
+        Ok(captured(id, true, look.outcome))
+    }
+
+    /// Whether the position recorded just this.
+    pub(super) fn is_position(&self, snapshot: Snapshot) -> bool {
+        self.record
+            .position
+            .and_then(|n| self.checkpoint(n).ok())
+            .is_some_and(|c| c.snapshot == snapshot)
+    }
+
+    pub(super) fn require_presence(&self) -> Result<()> {
+        match self.presence() {
+            Presence::Here => Ok(()),
+            Presence::Missing => Err(Error::RootMissing(self.path.clone())),
+            Presence::Replaced => Err(Error::RootReplaced(self.path.clone())),
+        }
+    }
+
+    /// Brings the tree in memory up to date and writes its new objects.
+    pub(super) fn look<'a>(&mut self, store: &'a Store, scope: &Scope, cx: &Context<'_>) -> Result<Look<'a>> {
+        let root = DirHandle::open_root(&self.path).at(&self.path)?;
+        let stale = match self.refresh_rules()? {
+            // The tree is that of the cache, if any: older than what the caller has been told of since.
+            _ if self.memory.is_none() => Stale::All,
+            stale => stale,
+        };
+        let max_file_size = self.max_file_size();
+        let rules = self.rules.as_ref().expect("refreshed right above");
+        let writer = store.writer();
+        let scan = ScanContext {
+            root: &root,
+            rules,
+            writer: &writer,
+            max_file_size,
+            now: cx.now,
+            watch: cx.watch,
+            progress: cx.progress,
+        };
+        let outcome = match (scope, stale) {
+            (Scope::All, _) | (_, Stale::All) => self.tree.scan(&scan)?,
+            (Scope::Paths(dirty), Stale::Nothing) => self.tree.update(dirty, &scan)?,
+            (Scope::Paths(dirty), Stale::Paths(more)) => {
+                self.tree.update(&dirty.union(&more).cloned().collect(), &scan)?
+            }
+        };
+        if self.record.highest == 0 {
+            self.record.modes = self.tree.common_modes();
+        }
+        let snapshot = self.tree.persist(&writer, &self.record.modes)?;
+        self.memory = Some(snapshot);
+        Ok(Look {
+            snapshot,
+            outcome,
+            writer,
+        })
+    }
+
+    /// Re-reads the rules from outside the tree if they changed; says what must be looked at anew because of it.
+    fn refresh_rules(&mut self) -> Result<Stale> {
+        if let Some(rules) = &mut self.rules {
+            return rules.refresh();
+        }
+        let mut include = self.settings.include.clone();
+        include.extend(self.record.include.iter().cloned());
+        self.rules = Some(Rules::of_disk(
+            &self.path,
+            &self.env.git,
+            &include,
+            self.max_file_size(),
+            &self.record.forgotten,
+        )?);
+        Ok(Stale::All)
+    }
+
+    /// Writes a checkpoint of `snapshot`, whose objects are in `writer` or in the store: objects first and synced, then
+    /// the side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one.
+    pub(super) fn publish(
+        &mut self,
+        store: &Store,
+        snapshot: Snapshot,
+        writer: ObjectWriter<'_>,
+        why: &Why,
+        extras: Option<Snapshot>,
+        now: Time,
+    ) -> Result<u64> {
+        let n = self.record.highest + 1;
+        // The differences are read back from the store, so that the counts are those of what is really there.
+        writer.finish()?;
+        self.tree.saved();
+        let counts = self.counts(store, snapshot)?;
+        let not_captured = self.tree.not_captured();
+        let git = GitHead::read(&self.path);
+        let open: Vec<String> = self
+            .sessions
+            .iter()
+            .rev()
+            .filter(|s| s.is_open())
+            .map(|s| s.name.clone())
+            .collect();
+        let mut checkpoint = Checkpoint {
+            n,
+            base: self.record.position,
+            session: open.first().cloned().unwrap_or_else(|| session::WATCH.to_owned()),
+            sessions: open,
+            trigger: why.trigger,
+            time: now,
+            label: why.label.clone(),
+            agent: None,
+            agent_session: None,
+            turn: None,
+            prompt: None,
+            tools: Vec::new(),
+            counts,
+            head: git.commit,
+            branch: git.branch,
+            not_captured: not_captured.len() as u64,
+            snapshot,
+            commit: Oid::EMPTY_TREE,
+        };
+        let rules = self.rules.as_ref().map(Rules::outside).unwrap_or_default();
+        let id = self.id().to_owned();
+        let before = (self.record.highest, self.record.position);
+        (self.record.highest, self.record.position) = (n, Some(n));
+        let result = (|| {
+            let writer = store.writer();
+            let side = Side {
+                not_captured,
+                rules,
+                extras,
+            }
+            .write(&writer, &id, snapshot.side)?;
+            let message = checkpoint.message(&id, self.record.modes);
+            checkpoint.commit = writer.commit(snapshot.tree, &message, now)?;
+            let record = self.write_record_commit(&writer, snapshot, now)?;
+            writer.finish()?;
+            store.set_ref(&side::ref_name(&id, n), side, Expected::Any)?;
+            let name = checkpoint::ref_name(&id, &checkpoint.session, n);
+            store.set_ref(&name, checkpoint.commit, Expected::Absent)?;
+            Ok(record)
+        })();
+        let record = match result {
+            Ok(record) => record,
+            Err(e) => {
+                (self.record.highest, self.record.position) = before;
+                return Err(e);
+            }
+        };
+        let commit = checkpoint.commit;
+        self.checkpoints.push(checkpoint);
+        // From here on the checkpoint exists. An older record is mended when the root is opened next.
+        store.set_ref(&state::ref_name(&id), record, Expected::Any)?;
+        self.record_commit = Some(record);
+        if why.pin {
+            store.set_ref(&format!("{}{n}", attach::pins_prefix(&id)), commit, Expected::Any)?;
+            self.pins.insert(n);
+        }
+        Ok(n)
+    }
+
+    /// Writes the root's record as it is in memory.
+    pub(super) fn write_record(&mut self, now: Time) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        let _lock = store.lock()?;
+        let writer = store.writer();
+        let held = match self.memory.or_else(|| {
+            self.record
+                .position
+                .and_then(|n| self.checkpoint(n).ok())
+                .map(|c| c.snapshot)
+        }) {
+            Some(snapshot) => snapshot,
+            None => Snapshot::EMPTY,
+        };
+        let commit = self.write_record_commit(&writer, held, now)?;
+        writer.finish()?;
+        store.set_ref(&state::ref_name(self.id()), commit, Expected::Any)?;
+        self.record_commit = Some(commit);
+        Ok(())
+    }
+
+    fn write_record_commit(&self, writer: &ObjectWriter<'_>, held: Snapshot, now: Time) -> Result<Oid> {
+        let tree = if self.is_position(held) || self.record.position == Some(self.record.highest) {
+            held.tree
+        } else {
+            let entries = vec![
+                TreeEntry::dir("tables", held.side),
+                TreeEntry::dir("tree", held.tree),
+            ];
+            write_tree(writer, &entries)?
+        };
+        writer.commit(tree, &record::message("root", &self.record), now)
+    }
+
+    fn counts(&self, store: &Store, snapshot: Snapshot) -> Result<Counts> {
+        let base = match self.record.position.map(|n| self.checkpoint(n)) {
+            Some(base) => base?.snapshot,
+            None => {
+                return Ok(Counts {
+                    added: self.tree.files(),
+                    ..Counts::default()
+                });
+            }
+        };
+        let mut counts = Counts::default();
+        for change in diff::compare(store, base, snapshot, &self.record.modes, &[])? {
+            if !change.is_file() {
+                continue;
+            }
+            match change.status() {
+                Status::Added => counts.added += 1,
+                Status::Modified | Status::TypeChanged => counts.modified += 1,
+                Status::Deleted => {
+                    // Out of capture because of a rule isn't gone.
+                    let ignored = match &self.rules {
+                        Some(rules) => rules.ignores(&change.path, false)?,
+                        None => false,
+                    };
+                    counts.deleted += u64::from(!ignored);
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// What a checkpoint leaves out, or the tree in memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCheckpoint`]; [`Error::Damaged`] when its side record can't be read.
+    pub fn not_captured(&self, n: Option<u64>) -> Result<Vec<NotCaptured>> {
+        match n {
+            None => Ok(self.tree.not_captured()),
+            Some(n) => Ok(Side::load(&self.store, self.id(), self.checkpoint(n)?.n)?.not_captured),
+        }
+    }
+
+    /// Whether a git command is changing the root's repository right now.
+    #[must_use]
+    pub fn index_locked(&self) -> bool {
+        head::git_dir(&self.path).is_some_and(|dir| dir.join("index.lock").exists())
+    }
+}

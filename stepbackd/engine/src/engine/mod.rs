@@ -1,0 +1,236 @@
+//! The engine of one root: what the daemon calls. Each file here is one group of commands.
+//!
+//! | file | what |
+//! |---|---|
+//! | `attach` | find or make a root, open it, its presence, forget it |
+//! | `capture` | scan, persist, checkpoint |
+//! | `query` | resolve ids, list, cat, diff, tar |
+//! | `operate` | preview, execute and recover what writes below the root |
+//! | `operation` | from an operation to its plan |
+//! | `sessions` | open, end, sum up |
+//! | `prune` | pin and drop |
+
+mod attach;
+mod capture;
+mod operate;
+mod operation;
+mod prune;
+mod query;
+mod sessions;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use attach::{AttachRequest, Found, Presence};
+pub use capture::{Captured, Scope, Why};
+pub use operate::{Operation, Preview, Recovered, Report};
+pub use prune::Dropped;
+pub use query::{Diff, Select, Side, Sides};
+pub use sessions::SessionSummary;
+
+use crate::checkpoint::Checkpoint;
+pub use crate::diff::patch::LineCounts;
+use crate::error::{At, Error, Result};
+use crate::node::Snapshot;
+use crate::oid::Oid;
+use crate::progress::Progress;
+use crate::redo::RedoEntry;
+use crate::rules::{GitEnvironment, Rules};
+use crate::session::Session;
+use crate::state::RootRecord;
+use crate::store::Store;
+use crate::time::Time;
+use crate::tree::{DirWatch, Tree};
+
+/// What the engine may know of the world around it.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// STATE: stores are in `stores/`, caches in `cache/`.
+    pub state_dir: PathBuf,
+    /// The user's git.
+    pub git: GitEnvironment,
+}
+
+/// Effective settings of a root: those of the config file. What was given to `attach` is in the root's record and wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Include patterns.
+    pub include: Vec<String>,
+    /// Files above so many bytes are left out.
+    pub max_file_size: u64,
+}
+
+/// For one job: the moment, who wants to know of directories, who counts.
+pub struct Context<'a> {
+    /// Now.
+    pub now: Time,
+    /// Told of captured directories before they are listed.
+    pub watch: &'a dyn DirWatch,
+    /// Counts, and may cancel.
+    pub progress: &'a Progress,
+}
+
+/// The engine of one root. Synchronous; owned by one thread.
+pub struct Engine {
+    env: Environment,
+    settings: Settings,
+    store: Arc<Store>,
+    record: RootRecord,
+    /// The commit that the root's ref points to; `None` before the first capture of a new root.
+    record_commit: Option<Oid>,
+    path: PathBuf,
+    tree: Tree,
+    /// What `tree` was persisted as last.
+    memory: Option<Snapshot>,
+    rules: Option<Rules>,
+    /// Oldest first.
+    checkpoints: Vec<Checkpoint>,
+    pins: BTreeSet<u64>,
+    /// Latest first.
+    redo: Vec<RedoEntry>,
+    /// Opened first in front.
+    sessions: Vec<Session>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("id", &self.id())
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// The root's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.record.head.root
+    }
+
+    /// The root's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The store's directory.
+    #[must_use]
+    pub fn store_path(&self) -> &Path {
+        self.store.path()
+    }
+
+    /// Disk use of the store, in bytes.
+    ///
+    /// # Errors
+    /// When the store can't be walked.
+    pub fn store_bytes(&self) -> Result<u64> {
+        self.store.disk_bytes()
+    }
+
+    /// Captured files, links and FIFOs in the tree in memory.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.tree.files()
+    }
+
+    /// All checkpoints, oldest first.
+    #[must_use]
+    pub fn checkpoints(&self) -> &[Checkpoint] {
+        &self.checkpoints
+    }
+
+    /// Whether the checkpoint is kept for ever.
+    #[must_use]
+    pub fn pinned(&self, n: u64) -> bool {
+        self.pins.contains(&n)
+    }
+
+    /// The redo stack, latest first.
+    #[must_use]
+    pub fn redo_stack(&self) -> &[RedoEntry] {
+        &self.redo
+    }
+
+    /// The checkpoint that the tree stands on.
+    #[must_use]
+    pub const fn position(&self) -> Option<u64> {
+        self.record.position
+    }
+
+    /// The checkpoint of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCheckpoint`].
+    pub fn checkpoint(&self, n: u64) -> Result<&Checkpoint> {
+        self.checkpoints
+            .binary_search_by_key(&n, |c| c.n)
+            .map(|at| &self.checkpoints[at])
+            .map_err(|_| Error::NoSuchCheckpoint(n.to_string()))
+    }
+
+    /// Takes over settings; those that change what is captured take effect at the next capture.
+    pub fn set_settings(&mut self, settings: &Settings) {
+        if *settings != self.settings {
+            self.settings = settings.clone();
+            self.rules = None;
+        }
+    }
+
+    fn max_file_size(&self) -> u64 {
+        self.record.max_file_size.unwrap_or(self.settings.max_file_size)
+    }
+
+    /// Patterns of the built-in list that leave something out here.
+    #[must_use]
+    pub fn builtin_hits(&self) -> Vec<String> {
+        self.rules.as_ref().map(Rules::builtin_hits).unwrap_or_default()
+    }
+
+    /// Checks every object that this root's refs need.
+    ///
+    /// # Errors
+    /// When the store can't be read at all; what is damaged is in the result.
+    pub fn verify(&self) -> Result<Vec<crate::store::Finding>> {
+        let mut findings = self.store.verify(&crate::checkpoint::refs_prefix(self.id()))?;
+        findings.extend(self.store.verify(&format!("refs/stepback/{}/", self.id()))?);
+        Ok(findings)
+    }
+
+    fn cache_file(&self) -> PathBuf {
+        self.env
+            .state_dir
+            .join("cache")
+            .join(format!("{}.tree", self.id()))
+    }
+
+    /// Saves the tree in memory, so that the next start needs only look at stats. Losing it costs time, nothing else.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn save_cache(&self) -> Result<()> {
+        let file = self.cache_file();
+        if let Some(dir) = file.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)
+                .at(dir)?;
+        }
+        self.tree.save(&file, self.id())
+    }
+
+    /// Directories that are captured, with their inode numbers.
+    pub fn for_each_dir(&self, f: &mut dyn FnMut(&crate::path::TreePath, u64)) {
+        self.tree.for_each_dir(f);
+    }
+
+    /// Bases by checkpoint, for walking along them.
+    fn bases(&self) -> BTreeMap<u64, Option<u64>> {
+        self.checkpoints.iter().map(|c| (c.n, c.base)).collect()
+    }
+}

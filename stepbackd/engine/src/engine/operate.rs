@@ -1,0 +1,490 @@
+//! What writes below the root: rewind, restore, redo, session revert; and recovering one that was interrupted.
+//!
+//! Each follows the same order: look at the disk, plan, checkpoint what is there, note it for redo, change, look again.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::operation::{Expected, Prepared};
+use super::{Context, Engine, Scope, Select, Why};
+use crate::checkpoint::Trigger;
+use crate::error::{Error, Result};
+use crate::node::Snapshot;
+use crate::path::TreePath;
+use crate::redo::{self, NewEntry, RedoEntry};
+use crate::restore::{
+    self, Applied, ApplyContext, JournalHeader, Kept, NotCovered, OperationKind, PlanId, PlannedChange,
+};
+use crate::state::Sighting;
+use crate::store::{Expected as Ref, ObjectWriter, Store};
+use crate::tree::stored;
+
+/// An operation that writes below the root.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// Put the whole root back. `None`: to the position if something is unsaved, else to the nearest along `base` that
+    /// differs from what is there.
+    Rewind(Option<Select>),
+    /// Put selected paths and all below them back.
+    Restore(Select, Vec<TreePath>),
+    /// Take back the latest rewind, restore or session revert.
+    Redo,
+    /// Put back the state at a session's start.
+    Revert(String),
+}
+
+impl Operation {
+    pub(super) const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Rewind(_) => OperationKind::Rewind,
+            Self::Restore(..) => OperationKind::Restore,
+            Self::Redo => OperationKind::Redo,
+            Self::Revert(_) => OperationKind::SessionRevert,
+        }
+    }
+
+    const fn before(&self) -> Trigger {
+        match self {
+            Self::Rewind(_) => Trigger::BeforeRewind,
+            Self::Restore(..) => Trigger::BeforeRestore,
+            Self::Redo => Trigger::BeforeRedo,
+            Self::Revert(_) => Trigger::BeforeRevert,
+        }
+    }
+}
+
+/// What an operation would do.
+#[derive(Debug)]
+pub struct Preview {
+    /// The checkpoint whose state, or part of it, is put back.
+    pub target: u64,
+    /// Bound to the paths and to the versions on both sides.
+    pub plan: PlanId,
+    /// Paths that change, as people are shown them.
+    pub changes: Vec<PlannedChange>,
+    /// Left though they differ.
+    pub kept: Vec<Kept>,
+    /// Captured neither then nor now.
+    pub not_covered: Vec<NotCovered>,
+    /// Nothing would change.
+    pub noop: bool,
+}
+
+/// What an operation did.
+#[derive(Debug)]
+pub struct Report {
+    /// As in the preview.
+    pub target: u64,
+    /// The checkpoint of the state before, if one had to be made.
+    pub saved: Option<u64>,
+    /// After a redo: the checkpoint to rewind to, to take it back.
+    pub back: Option<u64>,
+    /// Paths made or overwritten.
+    pub written: u64,
+    /// Paths removed.
+    pub removed: u64,
+    /// Left though they differ.
+    pub kept: Vec<Kept>,
+    /// Captured neither then nor now.
+    pub not_covered: Vec<NotCovered>,
+    /// Depth of the redo stack.
+    pub redo: u64,
+    /// For people.
+    pub notes: Vec<String>,
+}
+
+/// How `recover` ended.
+#[derive(Debug)]
+pub struct Recovered {
+    /// What was interrupted; `None`: nothing was.
+    pub interrupted: Option<JournalHeader>,
+    /// Left alone.
+    pub kept: Vec<Kept>,
+}
+
+impl Engine {
+    /// Says what an operation would do. Changes nothing, makes no checkpoint, takes no number.
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub fn preview(&mut self, operation: &Operation, cx: &Context<'_>) -> Result<Preview> {
+        self.require_finished()?;
+        let store = Arc::clone(&self.store);
+        let _lock = store.lock()?;
+        let prepared = match self.prepare(&store, operation, cx) {
+            Ok(prepared) => prepared,
+            Err(e) => {
+                self.reload_tree();
+                return Err(e);
+            }
+        };
+        let Prepared {
+            plan,
+            target,
+            writer,
+            present,
+            ..
+        } = prepared;
+        if self.memory.is_some() && !self.is_position(present) {
+            writer.finish()?;
+            self.write_record(cx.now)?;
+        }
+        Ok(Preview {
+            target,
+            plan: plan.id(),
+            changes: plan.changes(),
+            noop: plan.is_noop(),
+            kept: plan.kept,
+            not_covered: plan.not_covered,
+        })
+    }
+
+    /// Does an operation. `expected`: only if its plan is still the one of this preview.
+    ///
+    /// On an error before anything was changed the tree is as it was, and the state before may have become a checkpoint.
+    /// On a later one the tree was put back as it was, or [`Self::unfinished`] says so.
+    ///
+    /// # Errors
+    /// [`Error::StalePlan`], [`Error::Unfinished`], [`Error::RootMissing`], [`Error::RootReplaced`],
+    /// [`Error::NothingToRedo`], [`Error::NoSuchCheckpoint`], [`Error::NoSuchPath`], [`Error::NoSuchSession`]; those of
+    /// the disk and the store.
+    pub fn execute(
+        &mut self,
+        operation: &Operation,
+        expected: Option<&PlanId>,
+        cx: &Context<'_>,
+    ) -> Result<Report> {
+        self.require_finished()?;
+        let store = Arc::clone(&self.store);
+        let _lock = store.lock()?;
+        let result = self.execute_locked(&store, operation, expected, cx);
+        if result.is_err() {
+            self.reload_tree();
+        }
+        result
+    }
+
+    fn execute_locked(
+        &mut self,
+        store: &Store,
+        operation: &Operation,
+        expected: Option<&PlanId>,
+        cx: &Context<'_>,
+    ) -> Result<Report> {
+        let prepared = self.prepare(store, operation, cx)?;
+        if expected.is_some_and(|id| *id != prepared.plan.id()) {
+            return Err(Error::StalePlan);
+        }
+        if prepared.plan.is_noop() {
+            if !self.is_position(prepared.present) {
+                prepared.writer.finish()?;
+                self.write_record(cx.now)?;
+            }
+            // An entry of which nothing is left to do is used up all the same.
+            if let Some(entry) = prepared.entry {
+                self.pop_redo(store, entry.k)?;
+            }
+            let nothing = Applied {
+                kept: prepared.plan.kept,
+                ..Applied::default()
+            };
+            return Ok(self.report(prepared.target, None, None, nothing, prepared.plan.not_covered));
+        }
+        let Prepared {
+            plan,
+            target,
+            present,
+            makes_root,
+            target_snapshot,
+            ends_at,
+            entry,
+            writer,
+        } = prepared;
+        let (saved, before, extras) = self.save_before(store, operation, &plan, present, writer, cx)?;
+        let k = match &entry {
+            Some(entry) => entry.k,
+            None => self.push_redo(
+                store,
+                operation,
+                &plan,
+                (target, target_snapshot),
+                (before, present),
+                extras,
+                cx,
+            )?,
+        };
+        let ending = Ending {
+            before,
+            ends_at: ends_at.map(|e| e.checkpoint),
+            makes_root,
+        };
+        let header = JournalHeader {
+            operation: operation.kind(),
+            target,
+            started: cx.now,
+            saved,
+            redo: Some(k),
+            data: serde_json::to_value(ending).expect("plain data"),
+        };
+        let directory = store.root_dir(self.id())?;
+        let context = self.apply_context(store, &directory, cx);
+        let applied = match restore::apply(&context, &plan, header) {
+            Ok(applied) => applied,
+            Err(e) => {
+                if restore::unfinished(&directory)?.is_none() && entry.is_none() {
+                    self.pop_redo(store, k)?;
+                }
+                return Err(e);
+            }
+        };
+        if makes_root {
+            self.note_made_root()?;
+        }
+        self.look_after(store, &applied.touched, ends_at, cx)?;
+        let changed_nothing = applied.written == 0 && applied.removed == 0;
+        if entry.is_some() || changed_nothing {
+            self.pop_redo(store, k)?;
+        }
+        let back = entry.is_some().then_some(before);
+        Ok(self.report(target, saved, back, applied, plan.not_covered))
+    }
+
+    fn report(
+        &self,
+        target: u64,
+        saved: Option<u64>,
+        back: Option<u64>,
+        applied: Applied,
+        not_covered: Vec<NotCovered>,
+    ) -> Report {
+        Report {
+            target,
+            saved,
+            back,
+            written: applied.written,
+            removed: applied.removed,
+            kept: applied.kept,
+            not_covered,
+            redo: self.redo.len() as u64,
+            notes: applied.notes,
+        }
+    }
+
+    /// Makes what is there durable: a checkpoint if it differs from the position, or if ignored files stand in the way.
+    /// Gives that checkpoint if one was made, the one that holds the state before, and the extras.
+    fn save_before(
+        &mut self,
+        store: &Store,
+        operation: &Operation,
+        plan: &restore::Plan,
+        present: Snapshot,
+        writer: ObjectWriter<'_>,
+        cx: &Context<'_>,
+    ) -> Result<(Option<u64>, u64, Option<Snapshot>)> {
+        let extras = plan.extras();
+        let extras = if extras.is_empty() {
+            None
+        } else {
+            Some(stored::write_paths(&writer, &extras, &self.record.modes)?)
+        };
+        match self.record.position {
+            Some(position) if extras.is_none() && self.is_position(present) => {
+                writer.finish()?;
+                Ok((None, position, None))
+            }
+            _ => {
+                let why = Why::plain(operation.before());
+                let result = self.publish(store, present, writer, &why, extras, cx.now);
+                if matches!(&result, Err(e) if e.is_no_space()) {
+                    // What the reserve is for; the caller tries again with the room that it left.
+                    store.release_reserve()?;
+                }
+                let n = result?;
+                Ok((Some(n), n, extras))
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one call; the pairs belong together")]
+    fn push_redo(
+        &mut self,
+        store: &Store,
+        operation: &Operation,
+        plan: &restore::Plan,
+        target: (u64, Snapshot),
+        before: (u64, Snapshot),
+        extras: Option<Snapshot>,
+        cx: &Context<'_>,
+    ) -> Result<u64> {
+        let k = self.record.highest_redo + 1;
+        let writer = store.writer();
+        let new = NewEntry {
+            k,
+            operation: operation.kind(),
+            target,
+            before,
+            extras,
+            plan,
+            now: cx.now,
+        };
+        let commit = new.write(&writer, self.id())?;
+        writer.finish()?;
+        let entry = RedoEntry {
+            k,
+            operation: operation.kind(),
+            target: target.0,
+            before: before.0,
+            before_snapshot: before.1,
+            time: cx.now,
+            commit,
+        };
+        store.set_ref(&entry.ref_name(self.id()), commit, Ref::Any)?;
+        self.record.highest_redo = k;
+        self.redo.insert(0, entry);
+        while self.redo.len() > redo::ENTRIES_MAX {
+            if let Some(oldest) = self.redo.pop() {
+                store.delete_ref(&oldest.ref_name(self.id()))?;
+            }
+        }
+        Ok(k)
+    }
+
+    fn pop_redo(&mut self, store: &Store, k: u64) -> Result<()> {
+        store.delete_ref(&format!("{}{k}", redo::refs_prefix(self.id())))?;
+        self.redo.retain(|e| e.k != k);
+        Ok(())
+    }
+
+    fn apply_context<'a>(
+        &'a self,
+        store: &'a Store,
+        directory: &'a std::path::Path,
+        cx: &'a Context<'_>,
+    ) -> ApplyContext<'a> {
+        ApplyContext {
+            store,
+            root_path: &self.path,
+            journal_dir: directory,
+            progress: cx.progress,
+        }
+    }
+
+    /// Looks at what an operation touched. If that made the tree equal to `ends_at`, the position is there; any other
+    /// state is a checkpoint of its own at once.
+    fn look_after(
+        &mut self,
+        store: &Store,
+        touched: &std::collections::BTreeSet<TreePath>,
+        ends_at: Option<Expected>,
+        cx: &Context<'_>,
+    ) -> Result<()> {
+        let look = self.look(store, &Scope::Paths(touched.clone()), cx)?;
+        let reached =
+            ends_at.filter(|e| e.snapshot == look.snapshot && self.checkpoint(e.checkpoint).is_ok());
+        if let Some(reached) = reached {
+            look.writer.finish()?;
+            self.tree.saved();
+            self.record.position = Some(reached.checkpoint);
+            return self.write_record(cx.now);
+        }
+        if self.is_position(look.snapshot) {
+            look.writer.finish()?;
+            self.tree.saved();
+            return Ok(());
+        }
+        let why = Why::plain(Trigger::AfterOperation);
+        self.publish(store, look.snapshot, look.writer, &why, None, cx.now)
+            .map(drop)
+    }
+
+    /// The operation that a crash interrupted, if one is neither finished nor undone.
+    ///
+    /// # Errors
+    /// When its journal can't be read.
+    pub fn unfinished(&self) -> Result<Option<JournalHeader>> {
+        restore::unfinished(&self.store.root_dir(self.id())?)
+    }
+
+    pub(super) fn require_finished(&self) -> Result<()> {
+        match self.unfinished()? {
+            Some(header) => Err(Error::Unfinished {
+                operation: header.operation.name().to_owned(),
+                target: header.target,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Finishes an interrupted operation, or undoes it. Only paths that hold one of the two recorded versions change.
+    ///
+    /// # Errors
+    /// [`Error::RootMissing`], [`Error::RootReplaced`]; those of the disk and the store: it can be called again.
+    pub fn recover(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
+        let store = Arc::clone(&self.store);
+        let directory = store.root_dir(self.id())?;
+        let Some(header) = restore::unfinished(&directory)? else {
+            return Ok(Recovered {
+                interrupted: None,
+                kept: Vec::new(),
+            });
+        };
+        let ending: Ending = serde_json::from_value(header.data.clone()).map_err(|e| Error::Damaged {
+            store: store.path().to_owned(),
+            what: format!("the journal of {} can't be read: {e}", self.id()),
+        })?;
+        if !ending.makes_root {
+            self.require_presence()?;
+        }
+        let _lock = store.lock()?;
+        let recovered = restore::recover(&self.apply_context(&store, &directory, cx), undo)?;
+        let Some(recovered) = recovered else {
+            return Ok(Recovered {
+                interrupted: None,
+                kept: Vec::new(),
+            });
+        };
+        if ending.makes_root && self.path.exists() {
+            self.note_made_root()?;
+        }
+        let ends_at = if undo { Some(ending.before) } else { ending.ends_at };
+        let ends_at = ends_at.and_then(|n| self.checkpoint(n).ok()).map(|c| Expected {
+            checkpoint: c.n,
+            snapshot: c.snapshot,
+        });
+        if self.path.exists() {
+            let result = self.look_after(&store, &recovered.touched, ends_at, cx);
+            if result.is_err() {
+                self.reload_tree();
+            }
+            result?;
+        }
+        // A redo that is finished has used its entry up; any other operation that is undone needs none.
+        if undo != (header.operation == OperationKind::Redo)
+            && let Some(k) = header.redo
+        {
+            self.pop_redo(&store, k)?;
+        }
+        Ok(Recovered {
+            interrupted: Some(header),
+            kept: recovered.kept,
+        })
+    }
+
+    /// Takes the directory that an operation made in the place of the missing root for the root.
+    fn note_made_root(&mut self) -> Result<()> {
+        let sighting = Sighting::of(&self.path)?.ok_or_else(|| Error::RootMissing(self.path.clone()))?;
+        self.note_sighting(&sighting)
+    }
+}
+
+/// What the journal keeps for us: where the tree stands once the operation is finished, or undone.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ending {
+    /// The checkpoint that holds the state before.
+    before: u64,
+    /// The checkpoint whose state the operation ends in, unless it ends in none.
+    ends_at: Option<u64>,
+    /// The root wasn't there.
+    makes_root: bool,
+}

@@ -1,0 +1,384 @@
+//! From an operation to its plan: which checkpoint, which paths, what stands in the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Context, Engine, Operation, Presence, Scope};
+use crate::diff::{self, Change};
+use crate::error::{At, Error, Result};
+use crate::node::{Kind, Node, Snapshot};
+use crate::path::TreePath;
+use crate::redo::RedoEntry;
+use crate::restore::{self, Plan, PlanInput};
+use crate::root::DirHandle;
+use crate::rules::Rules;
+use crate::side::Side;
+use crate::state;
+use crate::store::{ObjectWriter, Store};
+use crate::tree::{Tree, stored};
+
+/// Where the tree is when all of an operation was done: then the position is that checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub checkpoint: u64,
+    pub snapshot: Snapshot,
+}
+
+/// An operation with its plan; nothing was changed yet.
+pub(super) struct Prepared<'a> {
+    pub plan: Plan,
+    pub target: u64,
+    pub target_snapshot: Snapshot,
+    /// `None`: what comes out is no recorded state.
+    pub ends_at: Option<Expected>,
+    /// What is on disk.
+    pub present: Snapshot,
+    /// The root isn't there; the plan makes it.
+    pub makes_root: bool,
+    /// The redo entry that is used up.
+    pub entry: Option<RedoEntry>,
+    /// Holds new objects of `present`.
+    pub writer: ObjectWriter<'a>,
+}
+
+impl Engine {
+    /// Resolves, looks at everything, plans.
+    pub(super) fn prepare<'a>(
+        &mut self,
+        store: &'a Store,
+        operation: &Operation,
+        cx: &Context<'_>,
+    ) -> Result<Prepared<'a>> {
+        // Names are resolved before anything is looked at: a wrong one costs nothing.
+        let named = match operation {
+            Operation::Rewind(None) => None,
+            Operation::Rewind(Some(select)) | Operation::Restore(select, _) => Some(self.resolve(select)?),
+            Operation::Revert(name) => {
+                let start = self.session_named(name)?.start;
+                Some(self.checkpoint(start)?.n)
+            }
+            Operation::Redo => Some(self.redo.first().ok_or(Error::NothingToRedo)?.before),
+        };
+        let makes_root = self.may_make_root(operation)?;
+        let present = if makes_root {
+            self.forget_tree()
+        } else {
+            self.look_for_plan(store, cx)?
+        };
+        let writer = store.writer();
+        let target = match named {
+            Some(n) => n,
+            None => self.nearest_that_differs(present)?,
+        };
+        let entry = if matches!(operation, Operation::Redo) {
+            self.redo.first().cloned()
+        } else {
+            None
+        };
+        let target_snapshot = match &entry {
+            // The entry keeps that state even when its checkpoint is gone.
+            Some(entry) => entry.before_snapshot,
+            None => self.checkpoint(target)?.snapshot,
+        };
+        let left = entry
+            .as_ref()
+            .map(|entry| entry.plan(store))
+            .transpose()?
+            .map(|plan| left_by(&plan));
+        let mut changes = match (operation, &entry) {
+            (Operation::Restore(_, paths), _) => {
+                self.restore_changes(store, present, target, target_snapshot, paths)?
+            }
+            (_, Some(entry)) => self.redo_changes(store, present, entry)?,
+            _ => diff::compare(store, present, target_snapshot, &self.record.modes, &[])?,
+        };
+        if makes_root {
+            let own = stored::read_dir(store, target_snapshot, &self.record.modes)?.own;
+            changes.retain(|change| !change.path.is_root());
+            let root = Change {
+                path: TreePath::root(),
+                old: None,
+                new: Some(own),
+                empty_dir: false,
+            };
+            changes.insert(0, root);
+        }
+        let side = match self.checkpoint(target) {
+            Ok(checkpoint) => Side::load(store, self.id(), checkpoint.n)?,
+            // Only a redo gets here: its checkpoint was dropped, its entry lives on.
+            Err(_) => Side::default(),
+        };
+        let plan = self.plan(
+            store,
+            operation,
+            &changes,
+            target_snapshot,
+            &side,
+            left.as_ref(),
+            makes_root,
+            &writer,
+        )?;
+        let ends_at = match operation {
+            Operation::Restore(..) => None,
+            _ => Some(Expected {
+                checkpoint: target,
+                snapshot: target_snapshot,
+            }),
+        };
+        Ok(Prepared {
+            plan,
+            target,
+            target_snapshot,
+            ends_at,
+            present,
+            makes_root,
+            entry,
+            writer,
+        })
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call; what is gathered for it has no name of its own"
+    )]
+    fn plan(
+        &self,
+        store: &Store,
+        operation: &Operation,
+        changes: &[Change],
+        target: Snapshot,
+        side: &Side,
+        left: Option<&BTreeMap<TreePath, Option<Node>>>,
+        makes_root: bool,
+        writer: &ObjectWriter<'_>,
+    ) -> Result<Plan> {
+        let modes = &self.record.modes;
+        let root = match makes_root {
+            true => None,
+            false => Some(DirHandle::open_root(&self.path).at(&self.path)?),
+        };
+        let then = Rules::of_snapshot(store, target, &side.rules)?;
+        let ignored_now = |path: &TreePath, is_dir: bool| {
+            self.rules.as_ref().map_or(Ok(false), |r| r.ignores(path, is_dir))
+        };
+        let left_by = |path: &TreePath| left?.get(path).cloned().flatten();
+        restore::plan(&PlanInput {
+            root: root.as_ref(),
+            root_path: &self.path,
+            present: &|path| self.tree.node(path),
+            changes,
+            target: &|path| Ok(stored::lookup(store, target, modes, path)?.map(|(node, _)| node)),
+            common: modes,
+            target_unknown: &side.not_captured,
+            present_unknown: &self.tree.not_captured(),
+            within: match operation {
+                Operation::Restore(_, paths) => paths,
+                _ => &[],
+            },
+            ignored_now: &ignored_now,
+            ignored_then: &|path, is_dir| then.ignores(path, is_dir),
+            max_file_size: self.max_file_size(),
+            writer,
+            operation: operation.kind(),
+            left_by: left
+                .is_some()
+                .then_some(&left_by as &dyn Fn(&TreePath) -> Option<Node>),
+        })
+    }
+
+    /// Looks at everything, and makes what is new readable: the plan compares it.
+    fn look_for_plan(&mut self, store: &Store, cx: &Context<'_>) -> Result<Snapshot> {
+        let look = self.look(store, &Scope::All, cx)?;
+        if !self.is_position(look.snapshot) {
+            look.writer.finish()?;
+        }
+        self.tree.saved();
+        Ok(look.snapshot)
+    }
+
+    /// For a root that isn't there: nothing is.
+    fn forget_tree(&mut self) -> Snapshot {
+        self.tree = Tree::new();
+        self.memory = None;
+        self.rules = None;
+        Snapshot::EMPTY
+    }
+
+    /// The position when something is unsaved, else the nearest checkpoint along `base` that isn't what is there. The
+    /// position itself when there is none.
+    fn nearest_that_differs(&self, present: Snapshot) -> Result<u64> {
+        let position = self
+            .record
+            .position
+            .ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))?;
+        let mut at = Some(position);
+        while let Some(n) = at {
+            let checkpoint = self.checkpoint(n)?;
+            if checkpoint.snapshot != present {
+                return Ok(n);
+            }
+            at = checkpoint.base;
+        }
+        Ok(position)
+    }
+
+    /// What differs at and below `paths`, and the directories that they need.
+    fn restore_changes(
+        &self,
+        store: &Store,
+        present: Snapshot,
+        target: u64,
+        target_snapshot: Snapshot,
+        paths: &[TreePath],
+    ) -> Result<Vec<Change>> {
+        let modes = &self.record.modes;
+        let mut changes: BTreeMap<TreePath, Change> = BTreeMap::new();
+        for path in paths {
+            let then = stored::lookup(store, target_snapshot, modes, path)?;
+            if then.is_none() && self.tree.node(path).is_none() {
+                let place = format!("checkpoint {target} nor in the tree");
+                return Err(Error::NoSuchPath {
+                    path: path.clone(),
+                    place,
+                });
+            }
+            if then.is_some() {
+                self.parents_of(store, target_snapshot, path, &mut changes)?;
+            }
+        }
+        for change in diff::compare(store, present, target_snapshot, modes, paths)? {
+            changes.insert(change.path.clone(), change);
+        }
+        Ok(changes.into_values().collect())
+    }
+
+    /// Adds the directories above `path` that aren't there as directories now, as the target has them.
+    fn parents_of(
+        &self,
+        store: &Store,
+        target: Snapshot,
+        path: &TreePath,
+        changes: &mut BTreeMap<TreePath, Change>,
+    ) -> Result<()> {
+        let mut at = path.clone();
+        while let Some((parent, _)) = at.split_last() {
+            let now = self.tree.node(&parent);
+            if parent.is_root() || now.as_ref().is_some_and(|n| n.kind == Kind::Dir) {
+                return Ok(());
+            }
+            if !changes.contains_key(&parent)
+                && let Some((then, _)) = stored::lookup(store, target, &self.record.modes, &parent)?
+            {
+                let change = Change {
+                    path: parent.clone(),
+                    old: now,
+                    new: Some(then),
+                    empty_dir: false,
+                };
+                changes.insert(parent.clone(), change);
+            }
+            at = parent;
+        }
+        Ok(())
+    }
+
+    /// From what is there to what was before the operation of `entry`, at the paths that it changed and what now stands in
+    /// their way. Later edits elsewhere stay.
+    fn redo_changes(&self, store: &Store, present: Snapshot, entry: &RedoEntry) -> Result<Vec<Change>> {
+        let modes = &self.record.modes;
+        let wanted: BTreeMap<TreePath, Option<Node>> = entry
+            .plan(store)?
+            .steps
+            .into_iter()
+            .map(|step| (step.path, step.from))
+            .collect();
+        let mut changes: BTreeMap<TreePath, Change> = BTreeMap::new();
+        for (path, then) in &wanted {
+            let now = self.tree.node(path);
+            // Nothing on both sides is passed on: what the operation made may be there, ignored by now.
+            if now == *then && now.is_some() {
+                continue;
+            }
+            if then.is_some() {
+                self.parents_of(store, entry.before_snapshot, path, &mut changes)?;
+            }
+            let is_dir = now.as_ref().is_some_and(|n| n.kind == Kind::Dir);
+            let stays_dir = then.as_ref().is_none_or(|n| n.kind == Kind::Dir);
+            if is_dir && !stays_dir {
+                // All that is in the directory now stands in the way.
+                for below in
+                    diff::compare(store, present, Snapshot::EMPTY, modes, std::slice::from_ref(path))?
+                {
+                    changes.entry(below.path.clone()).or_insert(below);
+                }
+            }
+            changes.insert(
+                path.clone(),
+                Change {
+                    path: path.clone(),
+                    old: now,
+                    new: then.clone(),
+                    empty_dir: false,
+                },
+            );
+        }
+        self.keep_directories_in_use(store, present, &wanted, &mut changes)?;
+        Ok(changes.into_values().collect())
+    }
+
+    /// A directory that goes by the plan, but in which something was made since, stays for its sake.
+    fn keep_directories_in_use(
+        &self,
+        store: &Store,
+        present: Snapshot,
+        wanted: &BTreeMap<TreePath, Option<Node>>,
+        changes: &mut BTreeMap<TreePath, Change>,
+    ) -> Result<()> {
+        let going: BTreeSet<TreePath> = changes
+            .values()
+            .filter(|c| c.new.is_none() && c.old.as_ref().is_some_and(|n| n.kind == Kind::Dir))
+            .map(|c| c.path.clone())
+            .collect();
+        for path in &going {
+            let below = diff::compare(
+                store,
+                present,
+                Snapshot::EMPTY,
+                &self.record.modes,
+                std::slice::from_ref(path),
+            )?;
+            let in_use = below
+                .iter()
+                .any(|c| c.path != *path && !changes.contains_key(&c.path) && !wanted.contains_key(&c.path));
+            if in_use {
+                changes.remove(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rewind may make the missing root again; `Ok(false)` when it is there.
+    fn may_make_root(&self, operation: &Operation) -> Result<bool> {
+        match self.presence() {
+            Presence::Here => Ok(false),
+            Presence::Replaced => Err(Error::RootReplaced(self.path.clone())),
+            Presence::Missing => {
+                let parent = self.path.parent().unwrap_or(&self.path);
+                let same_disk = parent.is_dir() && state::file_system_id(parent)? == self.record.parent_fsid;
+                let whole = matches!(operation, Operation::Rewind(_));
+                if whole && same_disk && !self.record.mount_point && !self.path.exists() {
+                    Ok(true)
+                } else {
+                    Err(Error::RootMissing(self.path.clone()))
+                }
+            }
+        }
+    }
+}
+
+/// What an operation left at each path of its plan.
+fn left_by(plan: &Plan) -> BTreeMap<TreePath, Option<Node>> {
+    plan.steps
+        .iter()
+        .map(|step| (step.path.clone(), step.to.clone()))
+        .collect()
+}

@@ -1,0 +1,122 @@
+//! Keeping checkpoints for ever, and deleting them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Engine, attach};
+use crate::checkpoint;
+use crate::error::{Error, Result};
+use crate::side;
+use crate::store::Expected;
+use crate::time::Time;
+
+/// Result of a `drop`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Checkpoints that are gone, or would go.
+    pub checkpoints: Vec<u64>,
+    /// Redo entries that needed them.
+    pub redo: Vec<u64>,
+    /// What the store's disk use fell by, in bytes.
+    pub freed_bytes: u64,
+}
+
+impl Engine {
+    /// Keeps a checkpoint for ever, or no longer.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCheckpoint`]; those of the store.
+    pub fn pin(&mut self, n: u64, pinned: bool) -> Result<()> {
+        let commit = self.checkpoint(n)?.commit;
+        let name = format!("{}{n}", attach::pins_prefix(self.id()));
+        if pinned {
+            self.store.set_ref(&name, commit, Expected::Any)?;
+            self.pins.insert(n);
+        } else {
+            self.store.delete_ref(&name)?;
+            self.pins.remove(&n);
+        }
+        Ok(())
+    }
+
+    /// Deletes checkpoints; each hands its base on to those that stood on it. `preview`: only says what would go.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`]; [`Error::Refused`] for a pinned one and for the start of an open session, before any is
+    /// deleted; those of the store.
+    pub fn drop_checkpoints(&mut self, ns: &[u64], preview: bool, now: Time) -> Result<Dropped> {
+        self.require_finished()?;
+        let wanted: BTreeSet<u64> = ns.iter().copied().collect();
+        for n in &wanted {
+            self.checkpoint(*n)?;
+            if self.pins.contains(n) {
+                return Err(Error::Refused {
+                    message: format!("checkpoint {n} is pinned"),
+                    hint: format!("`stepback unpin {n}` first"),
+                });
+            }
+            if let Some(session) = self.sessions.iter().find(|s| s.is_open() && s.start == *n) {
+                return Err(Error::Refused {
+                    message: format!("the open session {} needs checkpoint {n}", session.name),
+                    hint: format!("`stepback session end {}` first", session.name),
+                });
+            }
+        }
+        let redo: Vec<u64> = self
+            .redo
+            .iter()
+            .filter(|e| wanted.contains(&e.target) || wanted.contains(&e.before))
+            .map(|e| e.k)
+            .collect();
+        let mut dropped = Dropped {
+            checkpoints: wanted.iter().copied().collect(),
+            redo,
+            freed_bytes: 0,
+        };
+        if preview {
+            return Ok(dropped);
+        }
+        let before = self.store.disk_bytes()?;
+        self.hand_bases_on(&wanted);
+        // The record first: it says where bases went, and keeps the highest number, before anything is gone.
+        self.write_record(now)?;
+        let id = self.id().to_owned();
+        for entry in self.redo.iter().filter(|e| dropped.redo.contains(&e.k)) {
+            self.store.delete_ref(&entry.ref_name(&id))?;
+        }
+        self.redo.retain(|e| !dropped.redo.contains(&e.k));
+        for n in &wanted {
+            let session = self.checkpoint(*n)?.session.clone();
+            self.store.delete_ref(&checkpoint::ref_name(&id, &session, *n))?;
+            self.store.delete_ref(&side::ref_name(&id, *n))?;
+        }
+        self.checkpoints.retain(|c| !wanted.contains(&c.n));
+        let store = Arc::clone(&self.store);
+        let git = &self.env.git;
+        store.collect_garbage(git.program.as_deref(), git.path.as_deref())?;
+        dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
+        Ok(dropped)
+    }
+
+    /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays.
+    fn hand_bases_on(&mut self, gone: &BTreeSet<u64>) {
+        let bases = self.bases();
+        let nearest = |mut n: Option<u64>| {
+            while let Some(at) = n.filter(|n| gone.contains(n)) {
+                n = bases.get(&at).copied().flatten();
+            }
+            n
+        };
+        for n in gone {
+            let handed = nearest(Some(*n));
+            self.record.handed_on.insert(*n, handed);
+        }
+        for handed in self.record.handed_on.values_mut() {
+            *handed = nearest(*handed);
+        }
+        for checkpoint in &mut self.checkpoints {
+            checkpoint.base = nearest(checkpoint.base);
+        }
+        self.record.position = nearest(self.record.position);
+    }
+}

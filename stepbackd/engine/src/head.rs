@@ -1,0 +1,133 @@
+//! Where the user's HEAD stands, read from files alone: no process, no lock, no write. What can't be known that way (a
+//! reftable repository, say) is simply not recorded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The user's branch and commit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GitHead {
+    /// Object id.
+    pub commit: Option<String>,
+    /// Short name of the branch; `None` when HEAD is detached.
+    pub branch: Option<String>,
+}
+
+/// The git directory of a work tree: `.git`, or what a `.git` file names.
+#[must_use]
+pub fn git_dir(work_tree: &Path) -> Option<PathBuf> {
+    let dot_git = work_tree.join(".git");
+    let metadata = fs::symlink_metadata(&dot_git).ok()?;
+    if metadata.is_dir() {
+        return Some(dot_git);
+    }
+    let text = fs::read_to_string(&dot_git).ok()?;
+    let named = Path::new(text.strip_prefix("gitdir:")?.trim());
+    Some(if named.is_absolute() {
+        named.to_owned()
+    } else {
+        work_tree.join(named)
+    })
+}
+
+/// The directory that all worktrees of a repository share.
+#[must_use]
+pub fn common_dir(git_dir: &Path) -> PathBuf {
+    match fs::read_to_string(git_dir.join("commondir")) {
+        Ok(text) => git_dir.join(text.trim()),
+        Err(_) => git_dir.to_owned(),
+    }
+}
+
+impl GitHead {
+    /// Reads it for the work tree at `path`; empty outside of a repository.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        let Some(dir) = git_dir(path) else {
+            return Self::default();
+        };
+        let Ok(head) = fs::read_to_string(dir.join("HEAD")) else {
+            return Self::default();
+        };
+        let head = head.trim();
+        let Some(reference) = head.strip_prefix("ref:").map(str::trim) else {
+            return Self {
+                commit: object_id(head),
+                branch: None,
+            };
+        };
+        // What a reftable repository has in the HEAD file.
+        if reference == "refs/heads/.invalid" {
+            return Self::default();
+        }
+        let branch = reference.strip_prefix("refs/heads/").map(str::to_owned);
+        let common = common_dir(&dir);
+        let commit = fs::read_to_string(common.join(reference))
+            .ok()
+            .and_then(|text| object_id(text.trim()))
+            .or_else(|| packed_ref(&common, reference));
+        Self { commit, branch }
+    }
+}
+
+fn object_id(text: &str) -> Option<String> {
+    let good = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    good.then(|| text.to_owned())
+}
+
+fn packed_ref(common: &Path, reference: &str) -> Option<String> {
+    let text = fs::read_to_string(common.join("packed-refs")).ok()?;
+    text.lines().find_map(|line| {
+        let (id, name) = line.split_once(' ')?;
+        if name == reference { object_id(id) } else { None }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loose_packed_and_detached() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join(".git");
+        fs::create_dir_all(git.join("refs/heads")).unwrap();
+        let id = "a".repeat(40);
+        fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        assert_eq!(
+            GitHead::read(dir.path()),
+            GitHead {
+                commit: None,
+                branch: Some("main".into())
+            }
+        );
+        fs::write(
+            git.join("packed-refs"),
+            format!("# pack-refs\n{id} refs/heads/main\n"),
+        )
+        .unwrap();
+        assert_eq!(GitHead::read(dir.path()).commit, Some(id.clone()));
+        let newer = "b".repeat(40);
+        fs::write(git.join("refs/heads/main"), format!("{newer}\n")).unwrap();
+        assert_eq!(GitHead::read(dir.path()).commit, Some(newer));
+        fs::write(git.join("HEAD"), format!("{id}\n")).unwrap();
+        assert_eq!(
+            GitHead::read(dir.path()),
+            GitHead {
+                commit: Some(id),
+                branch: None
+            }
+        );
+    }
+
+    #[test]
+    fn a_git_file_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("real/wt")).unwrap();
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        fs::write(dir.path().join("tree/.git"), "gitdir: ../real/wt\n").unwrap();
+        fs::write(dir.path().join("real/wt/commondir"), "..\n").unwrap();
+        let found = git_dir(&dir.path().join("tree")).unwrap();
+        assert!(common_dir(&found).ends_with("real/wt/.."));
+    }
+}

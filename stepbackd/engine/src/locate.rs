@@ -1,0 +1,297 @@
+//! Which directories may be roots, and which store a root's checkpoints are in.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
+
+use crate::error::{At, Error, Result};
+use crate::head;
+use crate::oid::Oid;
+use crate::record;
+use crate::state::{AbsolutePath, Identity, RootRecord, Sighting};
+use crate::store::Store;
+use crate::time::Time;
+
+/// Directories that are never roots themselves; what is below them may be.
+const SYSTEM_DIRS: [&str; 16] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run", "/sbin", "/srv", "/sys",
+    "/tmp", "/usr", "/var", "/lib64",
+];
+
+/// Below these nothing is a root: what is there isn't files.
+const KERNEL_DIRS: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// The most bytes of the directory's name in a root's id or a store's name.
+const NAME_BYTES_MAX: usize = 24;
+
+/// The top level of the git work tree that holds `path`, if one does.
+#[must_use]
+pub fn work_tree_top(path: &Path) -> Option<PathBuf> {
+    path.ancestors()
+        .find(|dir| head::git_dir(dir).is_some_and(|git| git.join("HEAD").exists()))
+        .map(Path::to_owned)
+}
+
+/// Refuses directories that aren't to be attached. `asked`: the directory that was named, when `path` is the top level
+/// of its work tree instead.
+///
+/// # Errors
+/// [`Error::RefusedRoot`] with the reason and what to do instead.
+pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>, force: bool) -> Result<()> {
+    let other = if path == asked {
+        "attach a project directory below it".to_owned()
+    } else {
+        format!(
+            "{} is the top level of the git work tree; `stepback attach --here` takes {} alone",
+            path.display(),
+            asked.display()
+        )
+    };
+    let refuse = |why: &str, hint: String| {
+        Err(Error::RefusedRoot {
+            path: path.to_owned(),
+            why: why.into(),
+            hint,
+        })
+    };
+    if path == Path::new("/") {
+        return refuse("it is the whole file system", other);
+    }
+    if state.starts_with(path) {
+        return refuse("stepback's own files are below it", other);
+    }
+    if path.starts_with(state) {
+        return refuse(
+            "it is inside stepback's own files",
+            "attach a project directory".into(),
+        );
+    }
+    if let Some(kernel) = KERNEL_DIRS
+        .iter()
+        .find(|dir| path.starts_with(dir) && path != Path::new(dir))
+    {
+        return refuse(
+            &format!("what is below {kernel} isn't files on a disk"),
+            "attach a project directory".into(),
+        );
+    }
+    if force {
+        return Ok(());
+    }
+    let or_force = |hint: String| format!("{hint}; or use --force");
+    if home.is_some_and(|home| home == path) {
+        return refuse("it is the home directory", or_force(other));
+    }
+    if home.is_some_and(|home| home.starts_with(path)) {
+        return refuse("the home directory is below it", or_force(other));
+    }
+    if SYSTEM_DIRS.iter().any(|dir| path == Path::new(dir)) {
+        return refuse("it is a directory of the system", or_force(other));
+    }
+    Ok(())
+}
+
+/// The part of a directory's name that ids and store names carry.
+fn short_name(path: &Path) -> String {
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let kept: String = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+        .take(NAME_BYTES_MAX)
+        .collect();
+    let kept = kept.trim_start_matches('-');
+    if kept.is_empty() {
+        "root".into()
+    } else {
+        kept.to_owned()
+    }
+}
+
+fn digits_of(path: &Path, identity: &Identity, now: Time, round: u32) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut hasher = Sha1::new();
+    hasher.update(path.as_os_str().as_bytes());
+    hasher.update(format!(
+        "\0{identity:?}\0{}\0{round}\0{}",
+        now.0,
+        std::process::id()
+    ));
+    Oid(hasher.finalize().into()).to_string()[..8].to_owned()
+}
+
+/// A new root's id: its name, `-`, 8 hexadecimal digits.
+#[must_use]
+pub fn new_root_id(path: &Path, identity: &Identity, now: Time) -> String {
+    format!("{}-{}", short_name(path), digits_of(path, identity, now, 0))
+}
+
+/// All stores below `state`.
+///
+/// # Errors
+/// When the directory of stores can't be listed.
+pub fn stores(state: &Path) -> Result<Vec<PathBuf>> {
+    let dir = state.join("stores");
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).at(&dir),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.at(&dir)?.path();
+        if path.extension().is_some_and(|e| e == "git") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A root that a store knows.
+#[derive(Debug, Clone)]
+pub struct KnownRoot {
+    /// The store.
+    pub store: PathBuf,
+    /// Its record.
+    pub record: RootRecord,
+}
+
+/// The records of all roots in all stores. A store that can't be opened, or a record that can't be read, is an error: it
+/// may be the one that is looked for.
+///
+/// # Errors
+/// Those of the stores.
+pub fn known_roots(state: &Path) -> Result<Vec<KnownRoot>> {
+    let mut known = Vec::new();
+    for path in stores(state)? {
+        let store = Store::open(&path)?;
+        for (name, oid) in store.refs("refs/stepback/")? {
+            if name.ends_with("/root") && name.split('/').count() == 4 {
+                let record = record::parse(&store, oid, &store.read_commit(oid)?.message)?;
+                known.push(KnownRoot {
+                    store: path.clone(),
+                    record,
+                });
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Which repository a store was made for: kept in `STORE/stepback/origin.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    path: AbsolutePath,
+    identity: Identity,
+}
+
+const ORIGIN: &str = "stepback/origin.json";
+
+/// Opens the store for a new root: that of its repository's other worktrees if there is one, else a new one.
+///
+/// # Errors
+/// Those of the stores.
+pub fn store_for(state: &Path, root: &Path, now: Time) -> Result<Store> {
+    let shared = head::git_dir(root)
+        .map(|git| head::common_dir(&git))
+        .and_then(|dir| fs::canonicalize(dir).ok());
+    let origin_path = shared.as_deref().unwrap_or(root);
+    let sighting = Sighting::of(origin_path)?.ok_or_else(|| Error::RootMissing(origin_path.to_owned()))?;
+    let origin = Origin {
+        path: AbsolutePath(origin_path.to_owned()),
+        identity: sighting.identity,
+    };
+    for path in stores(state)? {
+        let file = path.join(ORIGIN);
+        let Ok(text) = fs::read(&file) else { continue };
+        if serde_json::from_slice::<Origin>(&text).is_ok_and(|found| found.identity == origin.identity) {
+            return Store::open(&path);
+        }
+    }
+    let name_of = if origin_path.file_name().is_some_and(|n| n == ".git") {
+        origin_path.parent().unwrap_or(origin_path)
+    } else {
+        root
+    };
+    let dir = (0u32..)
+        .map(|round| {
+            let digits = digits_of(origin_path, &origin.identity, now, round);
+            state
+                .join("stores")
+                .join(format!("{}-{digits}.git", short_name(name_of)))
+        })
+        .find(|dir| !dir.exists())
+        .expect("there are more names than stores");
+    let store = Store::create(&dir)?;
+    let file = dir.join(ORIGIN);
+    let json = serde_json::to_vec(&origin).expect("an origin is plain data");
+    crate::durable::write(&file, &json)?;
+    Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(path: &str, force: bool) -> bool {
+        let path = Path::new(path);
+        check_place(
+            path,
+            path,
+            Path::new("/home/u/.local/state/stepback"),
+            Some(Path::new("/home/u")),
+            force,
+        )
+        .is_err()
+    }
+
+    #[test]
+    fn places_that_are_no_projects() {
+        for path in [
+            "/",
+            "/home",
+            "/home/u",
+            "/tmp",
+            "/usr",
+            "/proc/self",
+            "/home/u/.local/state/stepback/x",
+            "/home/u/.local",
+        ] {
+            assert!(refused(path, false), "{path}");
+        }
+        for path in ["/home/u/project", "/tmp/x", "/srv/www", "/root/x"] {
+            assert!(!refused(path, false), "{path}");
+        }
+    }
+
+    #[test]
+    fn force_helps_but_not_for_the_whole_disk_or_our_own_files() {
+        assert!(!refused("/tmp", true));
+        for path in ["/", "/home/u", "/home/u/.local/state/stepback"] {
+            assert!(refused(path, true), "{path}");
+        }
+    }
+
+    #[test]
+    fn ids_are_short_and_plain() {
+        let identity = Identity {
+            ino: 1,
+            born_ns: None,
+            fsid: None,
+        };
+        let id = new_root_id(
+            Path::new("/x/--naïve project with a very long name"),
+            &identity,
+            Time(0),
+        );
+        assert!(id.starts_with("naveprojectwithavery"), "{id}");
+        assert!(id.len() <= 33);
+        assert!(new_root_id(Path::new("/x/日本"), &identity, Time(0)).starts_with("root-"));
+    }
+}

@@ -1,0 +1,164 @@
+//! The redo stack. `refs/stepback/<root id>/redo/<k>` points to a commit whose tree keeps both states of an operation and
+//! its plan:
+//!
+//! | entry | holds |
+//! |---|---|
+//! | `before`, `before-tables` | the recorded tree that the operation found |
+//! | `target`, `target-tables` | the recorded tree that it put back |
+//! | `extras`, `extras-tables` | ignored files that it replaced, if any |
+//! | `plan` | the plan as JSON (`restore::Plan`) |
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::node::Snapshot;
+use crate::oid::{ObjectKind, Oid};
+use crate::record::{self, Head};
+use crate::restore::{OperationKind, Plan, decode_plan, encode_plan};
+use crate::store::{ObjectWriter, Store, TreeEntry, write_tree};
+use crate::time::Time;
+
+/// The most entries that the stack has; the oldest go first.
+pub const ENTRIES_MAX: usize = 50;
+
+/// An entry of the redo stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedoEntry {
+    /// Number of the entry: counts up, never reused.
+    pub k: u64,
+    /// What was done.
+    pub operation: OperationKind,
+    /// The checkpoint that it put back.
+    pub target: u64,
+    /// The checkpoint that holds the state before.
+    pub before: u64,
+    /// The recorded tree of that state.
+    pub before_snapshot: Snapshot,
+    /// When.
+    pub time: Time,
+    /// Its commit.
+    pub commit: Oid,
+}
+
+/// What is needed to write an entry.
+pub struct NewEntry<'a> {
+    /// Number of the entry.
+    pub k: u64,
+    /// What is about to be done.
+    pub operation: OperationKind,
+    /// The checkpoint that it puts back, and its tree.
+    pub target: (u64, Snapshot),
+    /// The checkpoint that holds the state before, and its tree.
+    pub before: (u64, Snapshot),
+    /// Ignored files that will be replaced.
+    pub extras: Option<Snapshot>,
+    /// What will be done.
+    pub plan: &'a Plan,
+    /// When.
+    pub now: Time,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    #[serde(flatten)]
+    head: Head,
+    k: u64,
+    operation: OperationKind,
+    target: u64,
+    before: u64,
+    before_snapshot: Snapshot,
+    time: Time,
+}
+
+/// What all redo refs of a root begin with.
+#[must_use]
+pub fn refs_prefix(root: &str) -> String {
+    format!("refs/stepback/{root}/redo/")
+}
+
+impl NewEntry<'_> {
+    /// Writes the entry; gives its commit.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn write(&self, writer: &ObjectWriter<'_>, root: &str) -> Result<Oid> {
+        let plan = encode_plan(self.plan)
+            .expect("a plan is plain data")
+            .to_string()
+            .into_bytes();
+        let mut entries = vec![
+            TreeEntry::dir("before", self.before.1.tree),
+            TreeEntry::dir("before-tables", self.before.1.side),
+            TreeEntry::blob("plan", writer.put(ObjectKind::Blob, &plan)?),
+            TreeEntry::dir("target", self.target.1.tree),
+            TreeEntry::dir("target-tables", self.target.1.side),
+        ];
+        if let Some(extras) = self.extras {
+            entries.push(TreeEntry::dir("extras", extras.tree));
+            entries.push(TreeEntry::dir("extras-tables", extras.side));
+        }
+        let tree = write_tree(writer, &entries)?;
+        let record = Record {
+            head: Head::of(root),
+            k: self.k,
+            operation: self.operation,
+            target: self.target.0,
+            before: self.before.0,
+            before_snapshot: self.before.1,
+            time: self.now,
+        };
+        let summary = format!("{} to {}", self.operation.name(), self.target.0);
+        writer.commit(tree, &record::message(&summary, &record), self.now)
+    }
+}
+
+impl RedoEntry {
+    /// Its ref.
+    #[must_use]
+    pub fn ref_name(&self, root: &str) -> String {
+        format!("{}{}", refs_prefix(root), self.k)
+    }
+
+    /// Reads the stack of a root, the latest entry first.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for an entry that can't be read.
+    pub fn load_all(store: &Store, root: &str) -> Result<Vec<Self>> {
+        let mut entries = Vec::new();
+        for (_, commit) in store.refs(&refs_prefix(root))? {
+            let found = store.read_commit(commit)?;
+            let record: Record = record::parse(store, commit, &found.message)?;
+            entries.push(Self {
+                k: record.k,
+                operation: record.operation,
+                target: record.target,
+                before: record.before,
+                before_snapshot: record.before_snapshot,
+                time: record.time,
+                commit,
+            });
+        }
+        entries.sort_by_key(|e| std::cmp::Reverse(e.k));
+        Ok(entries)
+    }
+
+    /// Reads the entry's plan.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it can't be read.
+    pub fn plan(&self, store: &Store) -> Result<Plan> {
+        let damaged = |what: String| Error::Damaged {
+            store: store.path().to_owned(),
+            what,
+        };
+        let tree = store.read_commit(self.commit)?.tree;
+        let entries = store.read_tree(tree)?;
+        let blob = entries
+            .iter()
+            .find(|e| e.name == b"plan")
+            .ok_or_else(|| damaged(format!("redo entry {} has no plan", self.k)))?;
+        serde_json::from_slice(&store.read(blob.oid, ObjectKind::Blob)?)
+            .and_then(decode_plan)
+            .map_err(|e| damaged(format!("the plan of redo entry {} can't be read: {e}", self.k)))
+    }
+}

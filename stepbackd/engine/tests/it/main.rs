@@ -1,0 +1,15 @@
+//! The engine on real directories, through its public face.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it must be"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the clock and the environment are the caller's, which is what a test is"
+)]
+
+mod capture;
+mod operations;
+mod property;
+mod store_describes_itself;
+mod support;

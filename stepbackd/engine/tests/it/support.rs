@@ -1,0 +1,222 @@
+//! A root, a state directory and an engine in a temporary directory; the time is a counter.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use stepback_engine::Result;
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{
+    AttachRequest, Captured, Context, Engine, Environment, Operation, Preview, Report, Scope, Select,
+    Settings, Why,
+};
+use stepback_engine::progress::Progress;
+use stepback_engine::rules::GitEnvironment;
+use stepback_engine::time::Time;
+use stepback_engine::tree::NoWatch;
+
+/// What stands at a path: type letter, permission bits, and bytes or link target.
+pub type Entry = (char, u32, Vec<u8>);
+
+/// Everything below a directory but `.git`, by relative path.
+pub type Picture = BTreeMap<Vec<u8>, Entry>;
+
+pub struct Sandbox {
+    dir: tempfile::TempDir,
+    pub engine: Option<Engine>,
+    progress: Progress,
+}
+
+impl Sandbox {
+    /// With an empty root, not attached yet.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["root", "home", "state"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self {
+            dir,
+            engine: None,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Attached, with a first checkpoint of what `fill` made.
+    pub fn with(fill: impl FnOnce(&Path)) -> Self {
+        let mut sandbox = Self::new();
+        fill(&sandbox.root());
+        sandbox.attach();
+        sandbox
+    }
+
+    pub fn path(&self) -> PathBuf {
+        fs::canonicalize(self.dir.path()).unwrap()
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.path().join("root")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    pub fn environment(&self) -> Environment {
+        let git = std::env::var_os("PATH").and_then(|path| {
+            std::env::split_paths(&path)
+                .map(|dir| dir.join("git"))
+                .find(|git| git.is_file())
+        });
+        Environment {
+            state_dir: self.state(),
+            git: GitEnvironment {
+                program: git,
+                home: Some(self.path().join("home")),
+                config_home: None,
+                path: std::env::var_os("PATH"),
+                scratch: Some(self.state().join("scratch")),
+            },
+        }
+    }
+
+    pub fn settings() -> Settings {
+        Settings {
+            include: Vec::new(),
+            max_file_size: 10 << 20,
+        }
+    }
+
+    /// The clock of this moment: stat times are compared with it.
+    pub fn now(&self) -> Time {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        Time(i64::try_from(now.as_nanos()).unwrap())
+    }
+
+    pub fn attach(&mut self) -> Captured {
+        let root = self.root();
+        self.attach_at(&root).unwrap()
+    }
+
+    pub fn attach_at(&mut self, path: &Path) -> Result<Captured> {
+        let request = AttachRequest {
+            path: path.to_owned(),
+            here: true,
+            ..AttachRequest::default()
+        };
+        self.attach_with(&request)
+    }
+
+    pub fn attach_with(&mut self, request: &AttachRequest) -> Result<Captured> {
+        let found = Engine::attach(&self.environment(), request, &Self::settings(), self.now())?;
+        self.engine = Some(found.engine);
+        self.capture_as(&Why::plain(Trigger::Attach))
+    }
+
+    /// Opens the engine anew, as after a restart; with or without what the caches know.
+    pub fn reopen(&mut self, with_cache: bool) {
+        let engine = self.engine.take().unwrap();
+        let (store, id) = (engine.store_path().to_owned(), engine.id().to_owned());
+        if with_cache {
+            engine.save_cache().unwrap();
+        }
+        drop(engine);
+        self.engine = Some(Engine::open(&self.environment(), &store, &id, &Self::settings()).unwrap());
+    }
+
+    pub fn engine(&mut self) -> &mut Engine {
+        self.engine.as_mut().expect("attached")
+    }
+
+    pub fn on<T>(&mut self, work: impl FnOnce(&mut Engine, &Context<'_>) -> T) -> T {
+        let now = self.now();
+        let cx = Context {
+            now,
+            watch: &NoWatch,
+            progress: &self.progress,
+        };
+        work(self.engine.as_mut().expect("attached"), &cx)
+    }
+
+    pub fn capture_as(&mut self, why: &Why) -> Result<Captured> {
+        self.on(|engine, cx| engine.capture(Scope::All, why, cx))
+    }
+
+    pub fn capture(&mut self) -> Captured {
+        self.capture_as(&Why::plain(Trigger::Save)).unwrap()
+    }
+
+    pub fn rewind(&mut self, n: u64) -> Report {
+        self.execute(&Operation::Rewind(Some(Select::Number(n)))).unwrap()
+    }
+
+    pub fn execute(&mut self, operation: &Operation) -> Result<Report> {
+        self.on(|engine, cx| engine.execute(operation, None, cx))
+    }
+
+    pub fn preview(&mut self, operation: &Operation) -> Result<Preview> {
+        self.on(|engine, cx| engine.preview(operation, cx))
+    }
+
+    pub fn picture(&self) -> Picture {
+        picture(&self.root())
+    }
+
+    pub fn write(&self, path: &str, bytes: &str) {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root().join(path)).ok()
+    }
+}
+
+pub fn picture(root: &Path) -> Picture {
+    let mut picture = Picture::new();
+    add(root, &mut Vec::new(), &mut picture);
+    picture
+}
+
+fn add(dir: &Path, prefix: &mut Vec<u8>, picture: &mut Picture) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_vec();
+        if name == b".git" {
+            continue;
+        }
+        let length = prefix.len();
+        if length > 0 {
+            prefix.push(b'/');
+        }
+        prefix.extend_from_slice(&name);
+        let metadata = entry.path().symlink_metadata().unwrap();
+        let kind = metadata.file_type();
+        let bits = metadata.permissions().mode() & 0o7777;
+        if kind.is_dir() {
+            picture.insert(prefix.clone(), ('d', bits, Vec::new()));
+            add(&entry.path(), prefix, picture);
+        } else if kind.is_symlink() {
+            let target = fs::read_link(entry.path()).unwrap().into_os_string().into_vec();
+            picture.insert(prefix.clone(), ('l', 0o777, target));
+        } else if kind.is_file() {
+            picture.insert(prefix.clone(), ('f', bits, fs::read(entry.path()).unwrap()));
+        } else {
+            picture.insert(
+                prefix.clone(),
+                ('s', bits, metadata.rdev().to_string().into_bytes()),
+            );
+        }
+        prefix.truncate(length);
+    }
+}
+
+/// A relative path of these bytes below `root`.
+pub fn at(root: &Path, bytes: &[u8]) -> PathBuf {
+    root.join(OsStr::from_bytes(bytes))
+}
