@@ -1,0 +1,245 @@
+//! One connection: hello, one request, its answer. Bounded in bytes and in time until the request is whole.
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stepback_engine::progress::Progress;
+use stepback_proto::frame::{self, FrameError};
+use stepback_proto::{Answer, FailureKind, Hello, MAGIC, PROTOCOL, Request, Verb, Welcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::{Decoder, LengthDelimitedCodec};
+
+use crate::convert;
+use crate::daemon::Daemon;
+use crate::handler;
+use crate::outlet;
+
+/// How often a client is told how far long work is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a connection ended before its answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// Not a client of ours.
+    #[error("not a client of ours")]
+    Stranger,
+    /// Closed, torn or malformed.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Closed between frames, where one was due.
+    #[error("closed")]
+    Closed,
+    /// No whole request in time.
+    #[error("no whole request within {0:?}")]
+    TooSlow(Duration),
+    /// Another protocol number.
+    #[error("a client of protocol {0}")]
+    OtherProtocol(u32),
+}
+
+impl From<std::io::Error> for Ended {
+    fn from(error: std::io::Error) -> Self {
+        Self::Frame(error.into())
+    }
+}
+
+/// Serves a whole connection. `patience` is for the hello and the request together.
+///
+/// # Errors
+/// Why it ended early. Nothing was done then.
+pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) -> Result<(), Ended> {
+    let (mut reader, mut writer) = split(stream);
+    let request = introduce(&mut reader, &mut writer, patience).await;
+    let request = match request {
+        Err(Ended::Frame(e @ (FrameError::Malformed(_) | FrameError::TooLarge(_)))) => {
+            let hint = "the program that sent it isn't a stepback of this protocol";
+            writer
+                .send(&Answer::Failed(convert::fail(
+                    FailureKind::Usage,
+                    e.to_string(),
+                    hint,
+                )))
+                .await?;
+            return Err(e.into());
+        }
+        request => request?,
+    };
+    let stops = request.verb == Verb::Shutdown;
+    let what = handler::what(&request.verb);
+    let progress = Arc::new(Progress::default());
+    let (to, mut answers) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
+    let work = tokio::spawn(handler::handle(
+        Arc::clone(&daemon),
+        request,
+        to,
+        Arc::clone(&progress),
+    ));
+    let mut tick = tokio::time::interval(PROGRESS_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    tick.tick().await;
+    let mut told = (0, 0);
+    loop {
+        tokio::select! {
+            answer = answers.next() => match answer {
+                Some(answer) => {
+                    let last = matches!(answer, Answer::Done(_) | Answer::Failed(_));
+                    writer.send(&answer).await?;
+                    if last {
+                        break;
+                    }
+                }
+                None => break,
+            },
+            _ = tick.tick() => {
+                let (done, total) = progress.get();
+                if (done, total) != told {
+                    told = (done, total);
+                    let what = what.into();
+                    writer.send(&Answer::Progress(stepback_proto::Progress { what, done, total })).await?;
+                }
+            }
+            () = reader.gone() => {
+                if answers.may_be_cancelled() {
+                    progress.cancel();
+                }
+                return Err(Ended::Closed);
+            }
+        }
+    }
+    if let Some(rest) = answers.rest() {
+        writer.send_file(rest).await?;
+    }
+    if stops {
+        daemon.shutdown.cancel();
+    }
+    if let Err(e) = work.await {
+        tracing::error!("a request failed: {e}");
+    }
+    Ok(())
+}
+
+/// Takes the hello and says that there is no room.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn refuse(stream: UnixStream, patience: Duration) -> Result<(), Ended> {
+    let (mut reader, mut writer) = split(stream);
+    introduce(&mut reader, &mut writer, patience).await?;
+    let failure = convert::fail(
+        FailureKind::Busy,
+        "the daemon serves as many clients as it can",
+        "try again later",
+    );
+    writer.send(&Answer::Failed(failure)).await
+}
+
+async fn introduce(reader: &mut Reader, writer: &mut Writer, patience: Duration) -> Result<Request, Ended> {
+    let introduction = async {
+        let hello: Hello = match reader.receive().await {
+            Err(Ended::Frame(FrameError::Malformed(_) | FrameError::TooLarge(_))) => {
+                return Err(Ended::Stranger);
+            }
+            hello => hello?,
+        };
+        if hello.magic != MAGIC {
+            return Err(Ended::Stranger);
+        }
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        writer
+            .send(&Welcome {
+                protocol: PROTOCOL,
+                version,
+                pid: std::process::id(),
+            })
+            .await?;
+        if hello.protocol != PROTOCOL {
+            return Err(Ended::OtherProtocol(hello.protocol));
+        }
+        reader.receive().await
+    };
+    tokio::time::timeout(patience, introduction)
+        .await
+        .unwrap_or(Err(Ended::TooSlow(patience)))
+}
+
+fn split(stream: UnixStream) -> (Reader, Writer) {
+    let (read, write) = stream.into_split();
+    (
+        Reader {
+            read,
+            codec: frame::codec(),
+            buffer: BytesMut::new(),
+        },
+        Writer(write),
+    )
+}
+
+struct Reader {
+    read: OwnedReadHalf,
+    codec: LengthDelimitedCodec,
+    buffer: BytesMut,
+}
+
+impl Reader {
+    async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Ended> {
+        loop {
+            match self.codec.decode(&mut self.buffer) {
+                Ok(Some(body)) => return Ok(frame::decode(&body)?),
+                Ok(None) => {}
+                Err(_) => return Err(FrameError::TooLarge(announced(&self.buffer)).into()),
+            }
+            if self.read.read_buf(&mut self.buffer).await? == 0 {
+                return Err(match self.buffer.is_empty() {
+                    true => Ended::Closed,
+                    false => std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into(),
+                });
+            }
+        }
+    }
+
+    /// Returns when the client has closed its side, or says more than one request.
+    async fn gone(&mut self) {
+        self.buffer.clear();
+        let _ = self.read.read_buf(&mut self.buffer).await;
+    }
+}
+
+fn announced(buffer: &[u8]) -> usize {
+    buffer
+        .first_chunk()
+        .map_or(usize::MAX, |length| u32::from_be_bytes(*length) as usize)
+}
+
+struct Writer(OwnedWriteHalf);
+
+impl Writer {
+    async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), Ended> {
+        let mut bytes = Vec::new();
+        frame::write(&mut bytes, message)?;
+        self.0.write_all(&bytes).await?;
+        Ok(())
+    }
+
+    async fn send_file(&mut self, mut file: File) -> Result<(), Ended> {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let length = file.read(&mut buffer)?;
+                Ok::<_, std::io::Error>((file, buffer, length))
+            });
+            let length;
+            (file, buffer, length) = read.await.map_err(std::io::Error::from)??;
+            if length == 0 {
+                return Ok(());
+            }
+            self.0.write_all(&buffer[..length]).await?;
+        }
+    }
+}

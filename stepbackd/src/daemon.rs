@@ -1,0 +1,283 @@
+//! What the whole daemon has: settings, registry, roots, watcher; attaching and letting go of roots; start and stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use stepback_engine::engine::{AttachRequest, Engine, Environment, Settings};
+use stepback_proto::{DaemonInfo, Event, Failure, FailureKind};
+use tokio::runtime::Handle;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::convert;
+use crate::cookie::Cookies;
+use crate::error::{At, Error, Result};
+use crate::locks::{Locks, Reach};
+use crate::paths::Paths;
+use crate::place;
+use crate::registry::{Entry, Registry};
+use crate::root::actor::Actor;
+use crate::root::mailbox::End;
+use crate::root::{Root, now};
+use crate::watch::Watcher;
+
+/// Events that a slow follower may be behind; one that is further behind is told so and let go.
+const EVENTS_MAX: usize = 1024;
+
+/// An actor's stack: deep directories are walked recursively.
+const STACK_BYTES: usize = 16 << 20;
+
+/// An event of a root.
+#[derive(Debug, Clone)]
+pub struct Happening {
+    /// The root's id.
+    pub root: String,
+    /// As clients are told it.
+    pub event: Event,
+}
+
+/// One daemon: one STATE.
+pub struct Daemon {
+    /// Where its things are.
+    pub paths: Paths,
+    /// What engines may know of the world.
+    pub environment: Environment,
+    /// File events.
+    pub watcher: Arc<Watcher>,
+    /// "Everything until now has been seen."
+    pub cookies: Arc<Cookies>,
+    /// Roots that share files wait for each other.
+    pub locks: Arc<Locks>,
+    /// What happens, for those who follow.
+    pub events: broadcast::Sender<Happening>,
+    /// Carries sockets and timers; actors wait on it.
+    pub runtime: Handle,
+    /// Cancelled when the daemon shall stop.
+    pub shutdown: CancellationToken,
+    config: RwLock<Arc<Config>>,
+    registry: Mutex<Registry>,
+    roots: RwLock<Vec<Arc<Root>>>,
+    log: Option<PathBuf>,
+    started: Instant,
+}
+
+impl Daemon {
+    /// Reads the registry and starts an actor for each root. Nothing is awaited.
+    ///
+    /// # Errors
+    /// When the registry is broken, or the system gives no threads.
+    pub fn start(
+        paths: Paths,
+        environment: Environment,
+        config: Config,
+        log: Option<PathBuf>,
+        runtime: Handle,
+        shutdown: CancellationToken,
+    ) -> Result<Arc<Self>> {
+        let registry = Registry::read(&paths.registry())?;
+        let cookies = Arc::new(Cookies::new(paths.cookies()));
+        let known = registry.roots().to_vec();
+        let daemon = Arc::new(Self {
+            watcher: Watcher::start(Arc::clone(&cookies)),
+            cookies,
+            environment,
+            locks: Arc::default(),
+            events: broadcast::channel(EVENTS_MAX).0,
+            runtime,
+            shutdown,
+            config: RwLock::new(Arc::new(config)),
+            registry: Mutex::new(registry),
+            roots: RwLock::default(),
+            log,
+            started: Instant::now(),
+            paths,
+        });
+        for Entry { id, path, store, .. } in known {
+            daemon.spawn(Root::new(id, path, store), None)?;
+        }
+        Ok(daemon)
+    }
+
+    /// The settings of now.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the settings again. A broken file leaves the old ones.
+    ///
+    /// # Errors
+    /// What is broken, with file and line.
+    pub fn reload(&self) -> Result<()> {
+        let config = Config::read(&self.paths.config)?;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        for root in self.roots() {
+            root.mailbox.reload();
+        }
+        Ok(())
+    }
+
+    /// All roots, by path.
+    pub fn roots(&self) -> Vec<Arc<Root>> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The innermost root that holds `place`. May ask the file system when no root holds it as written.
+    pub fn root_at(&self, place: &Path) -> Option<Arc<Root>> {
+        let roots = self.roots();
+        let find = |place: &Path| {
+            let path = place::innermost(roots.iter().map(|root| root.path.as_path()), place)?;
+            roots.iter().find(|root| root.path == path).cloned()
+        };
+        find(place).or_else(|| find(&place.canonicalize().ok()?))
+    }
+
+    /// Finds or makes the root that `request` names, and sees that an actor has it. The job of the first capture comes
+    /// next. Blocks.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn attach(
+        self: &Arc<Self>,
+        request: &AttachRequest,
+    ) -> Result<(Arc<Root>, bool, Vec<String>), Failure> {
+        // Nobody works on this root, or on one that overlaps it, while its record changes.
+        let _held = self.locks.hold(&request.path, Reach::Overlapping);
+        let settings = |path: &Path| {
+            let config = self.config().for_root(path);
+            Settings {
+                include: config.include,
+                max_file_size: config.max_file_size,
+            }
+        };
+        let found = Engine::attach(&self.environment, request, &settings(&request.path), now())
+            .map_err(|e| convert::failure(&e))?;
+        let mut engine = found.engine;
+        let settings = settings(engine.path());
+        engine.set_settings(&settings);
+        let mut running = None;
+        for root in self.roots() {
+            if root.id == engine.id() && root.path == engine.path() {
+                running = Some(root);
+            } else if root.id == engine.id() || root.path == engine.path() {
+                // It has moved, or another root is in its place now.
+                self.remove_root(&root);
+                if root.id != engine.id() {
+                    self.unregister(&root.id)?;
+                }
+            }
+        }
+        let root = match running {
+            Some(root) => {
+                root.mailbox.adopt(engine);
+                root
+            }
+            None => {
+                let root = Root::new(
+                    engine.id().into(),
+                    engine.path().into(),
+                    engine.store_path().into(),
+                );
+                self.spawn(root, Some(engine))
+                    .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?
+            }
+        };
+        Ok((root, found.created, found.notes))
+    }
+
+    /// Writes a root into the registry.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn register(&self, entry: Entry) -> Result<(), Failure> {
+        self.registry().put(entry).map_err(|e| own_failure(&e))
+    }
+
+    /// Takes a root out of the registry.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn unregister(&self, id: &str) -> Result<(), Failure> {
+        self.registry().remove(id).map_err(|e| own_failure(&e))
+    }
+
+    /// Ends the root's actor as soon as it can; nobody finds the root any more.
+    pub fn remove_root(&self, root: &Arc<Root>) {
+        self.roots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|other| !Arc::ptr_eq(other, root));
+        root.end(End::Retire);
+    }
+
+    /// What `ping` and `status` say of the daemon.
+    pub fn info(&self) -> DaemonInfo {
+        DaemonInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            rss_bytes: resident_bytes(),
+            socket: convert::absolute(&self.paths.socket),
+            log: self.log.as_deref().map(convert::absolute),
+        }
+    }
+
+    /// Lets every root take its pending checkpoint and end, for at most `patience`. Blocks.
+    pub fn stop(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let roots = self.roots();
+        for root in &roots {
+            root.end(End::Stop);
+        }
+        while roots.iter().any(|root| !root.has_ended()) {
+            if Instant::now() >= deadline {
+                tracing::warn!("some roots haven't ended in time; their next start finds what they left");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, root: Root, engine: Option<Engine>) -> Result<Arc<Root>> {
+        let root = Arc::new(root);
+        let actor = Actor::new(Arc::clone(self), Arc::clone(&root), engine);
+        let thread = std::thread::Builder::new()
+            .name(format!("root {}", root.id))
+            .stack_size(STACK_BYTES)
+            .spawn(move || actor.run())
+            .at(&root.path)?;
+        root.runs_in(thread);
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        roots.push(Arc::clone(&root));
+        roots.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(root)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the wire says of an error around the roots.
+pub fn own_failure(error: &Error) -> Failure {
+    let kind = match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            FailureKind::Permission
+        }
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => FailureKind::NoSpace,
+        Error::Broken { .. } => FailureKind::Config,
+        Error::Io { .. } | Error::Refused { .. } => FailureKind::Internal,
+    };
+    convert::fail(kind, error.to_string(), error.hint())
+}
+
+fn resident_bytes() -> u64 {
+    let kib = std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        });
+    kib.unwrap_or(0) * 1024
+}

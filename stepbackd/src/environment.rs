@@ -1,0 +1,167 @@
+//! The environment that the daemon lives in: only what it has a use for, whoever starts it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use stepback_engine::engine::Environment;
+use stepback_engine::rules::GitEnvironment;
+
+use crate::error::{At, Result};
+use crate::paths::Paths;
+
+const KEPT: &[&str] = &[
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "NOTIFY_SOCKET",
+    // Where agents keep their transcripts.
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "GEMINI_CLI_HOME",
+    "QWEN_HOME",
+    "COPILOT_HOME",
+    "OPENCODE_CONFIG_DIR",
+];
+
+const KEPT_PREFIXES: &[&str] = &["LC_", "XDG_", "STEPBACK", "WATCHDOG_", "LISTEN_"];
+
+/// Whether the daemon keeps this variable. Nothing that steers git, the loader or a language's runtime is kept.
+pub fn keeps(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    KEPT.iter().any(|kept| kept.as_bytes() == name)
+        || KEPT_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()))
+}
+
+/// Starts this program over with nothing but the variables that are kept, in `/`. The process stays the same, so do its
+/// open descriptors (a socket that systemd passed). Returns when there is nothing to take away.
+///
+/// # Errors
+/// When the program can't be executed again.
+pub fn scrub() -> Result<()> {
+    let root = std::env::current_dir().is_ok_and(|dir| dir.as_os_str() == "/");
+    if root && std::env::vars_os().all(|(name, _)| keeps(&name)) {
+        return Ok(());
+    }
+    // By its name, not by /proc/self/exe, so that process lists and an upgrade in place show the real path.
+    let program = std::env::current_exe().at("/proc/self/exe")?;
+    let error = Command::new(&program)
+        .args(std::env::args_os().skip(1))
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| keeps(name)))
+        .current_dir("/")
+        .exec();
+    Err(error).at(program)
+}
+
+/// Closes what was left open by whoever started us (a lock of a shell's, a pipe of an agent's), but for the standard
+/// streams and the sockets that systemd passes. To be called before anything is opened.
+pub fn close_inherited(lookup: impl Fn(&str) -> Option<OsString>) {
+    let number = |name| lookup(name).and_then(|text| text.into_string().ok()?.parse::<u32>().ok());
+    let ours = number("LISTEN_PID") == Some(std::process::id());
+    let passed = number("LISTEN_FDS")
+        .filter(|_| ours)
+        .and_then(|n| RawFd::try_from(n).ok())
+        .unwrap_or(0);
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open.into_iter().filter(|fd| *fd > 2 + passed) {
+        // The descriptor of the listing itself is closed by now.
+        let _ = nix::unistd::close(fd);
+    }
+}
+
+/// Takes as many file descriptors as the system allows: each root and each connection needs some. Nothing here uses
+/// `select`, which can't count beyond 1,024.
+pub fn raise_descriptor_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // With fewer it works, too, only for fewer.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// What the engine may know of the world, from the environment as `lookup` gives it.
+pub fn for_engine(paths: &Paths, lookup: impl Fn(&str) -> Option<OsString>) -> Environment {
+    let absolute = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let path = lookup("PATH");
+    let program = path.as_deref().and_then(|path| find_program("git", path));
+    Environment {
+        state_dir: paths.state.clone(),
+        git: GitEnvironment {
+            program,
+            home: absolute("HOME"),
+            config_home: absolute("XDG_CONFIG_HOME"),
+            path,
+            scratch: Some(paths.state.join("scratch")),
+        },
+    }
+}
+
+fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(|program| {
+            std::fs::metadata(program).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_git_goes_and_what_we_need_stays() {
+        for kept in [
+            "HOME",
+            "PATH",
+            "LC_ALL",
+            "XDG_RUNTIME_DIR",
+            "STEPBACK_LOG",
+            "LISTEN_FDS",
+            "CODEX_HOME",
+        ] {
+            assert!(keeps(OsStr::new(kept)), "{kept}");
+        }
+        for gone in [
+            "GIT_DIR",
+            "GIT_PAGER",
+            "LD_PRELOAD",
+            "PWD",
+            "HOMEX",
+            "RUST_LOG",
+            "PATHX",
+            "STEP",
+        ] {
+            assert!(!keeps(OsStr::new(gone)), "{gone}");
+        }
+    }
+
+    #[test]
+    fn git_is_found_in_absolute_directories_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join("git");
+        std::fs::write(&git, "").unwrap();
+        let path = std::env::join_paths([PathBuf::from("."), dir.path().to_owned()]).unwrap();
+        assert_eq!(find_program("git", &path), None);
+        std::fs::set_permissions(&git, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(find_program("git", &path), Some(git));
+    }
+}

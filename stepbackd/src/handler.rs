@@ -1,0 +1,340 @@
+//! One request: to whom it goes, and in which words.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepback_engine::engine::{Engine, Operation, Settings};
+use stepback_engine::path::TreePath;
+use stepback_engine::progress::Progress;
+use stepback_proto::{Answer, Attach, Failure, FailureKind, Item, Reply, Request, Status, Verb, WirePath};
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::convert;
+use crate::daemon::Daemon;
+use crate::outlet::Outlet;
+use crate::place;
+use crate::process;
+use crate::root::Root;
+use crate::root::job::{Errand, Job};
+use crate::root::mailbox::End;
+
+/// How long `status` waits for the events of what was written before it.
+const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long it waits right after the daemon's start until the root's store is open.
+const OPEN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Answers `request`. Returns when the answer is complete, or when an actor has taken the request over.
+pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
+    let place = request.place.as_path().to_owned();
+    if place.is_relative() {
+        let failure = convert::fail(
+            FailureKind::Usage,
+            "the place of a request is not an absolute path",
+            "",
+        );
+        return finish(answers, Err(failure)).await;
+    }
+    match request.verb {
+        Verb::Ping => finish(answers, Ok(Reply::Daemon(daemon.info()))).await,
+        // The connection sees to the rest, once the reply is written.
+        Verb::Shutdown => finish(answers, Ok(Reply::Empty)).await,
+        Verb::Roots => {
+            blocking(move || {
+                let mut answers = answers;
+                for root in daemon.roots() {
+                    if answers.item(Item::Root(root.line())).is_err() {
+                        return;
+                    }
+                }
+                answers.finish(Ok(Reply::Empty));
+            })
+            .await;
+        }
+        Verb::Watch => watch(daemon, place, answers).await,
+        Verb::Status { verify } => status(daemon, place, verify, answers, progress).await,
+        Verb::Attach(attach) => blocking(move || self::attach(&daemon, attach, answers, progress)).await,
+        verb => {
+            blocking(move || match daemon.root_at(&place) {
+                Some(root) => match job(&root, verb) {
+                    Ok(job) => send(&root, job, answers, progress),
+                    Err(failure) => answers.finish(Err(failure)),
+                },
+                None => match verb {
+                    Verb::Detach { forget: true } => forget_detached(&daemon, &place, answers),
+                    _ => answers.finish(Err(not_attached(&place))),
+                },
+            })
+            .await;
+        }
+    }
+}
+
+/// What is being done for `verb` when it takes long.
+pub const fn what(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Attach(_) => "indexing",
+        Verb::Rewind { .. } | Verb::Restore { .. } | Verb::Redo { .. } | Verb::Recover { .. } => {
+            "putting back"
+        }
+        Verb::Status { .. } => "verifying",
+        Verb::Cat { .. } | Verb::ExportPatch { .. } | Verb::ExportTar { .. } => "reading",
+        _ => "scanning",
+    }
+}
+
+/// Runs what may wait (for files, locks, or a client) where waiting harms nobody.
+async fn blocking(work: impl FnOnce() + Send + 'static) {
+    if let Err(e) = tokio::task::spawn_blocking(work).await {
+        tracing::error!("a request failed: {e}");
+    }
+}
+
+async fn finish(answers: Outlet, result: Result<Reply, Failure>) {
+    blocking(move || answers.finish(result)).await;
+}
+
+fn not_attached(place: &Path) -> Failure {
+    convert::fail(
+        FailureKind::NotAttached,
+        format!("{} is not in an attached directory", place.display()),
+        "`stepback attach` attaches it",
+    )
+}
+
+fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
+    if job.may_be_cancelled() {
+        answers.allow_cancelling();
+    }
+    let sent = root.mailbox.send(Errand {
+        job,
+        answers,
+        progress,
+    });
+    if let Err(refused) = sent {
+        let (errand, end) = *refused;
+        errand.answers.finish(Err(match end {
+            Some(End::Stop) => convert::fail(
+                FailureKind::DaemonUnavailable,
+                "the daemon is stopping",
+                "try again",
+            ),
+            Some(End::Retire) => convert::fail(FailureKind::Busy, "the root is being let go", "try again"),
+            None => convert::fail(
+                FailureKind::Busy,
+                "too many requests wait for this root",
+                "try again later",
+            ),
+        }));
+    }
+}
+
+/// The job that `verb` asks of `root`.
+fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
+    let within = |path: &WirePath| within(root, path);
+    Ok(match verb {
+        Verb::Detach { forget } => Job::Detach { forget },
+        Verb::Save { label, pin } => Job::Save { label, pin },
+        Verb::List { limit, session, path } => Job::List {
+            limit,
+            session,
+            path: path.as_ref().map(within).transpose()?,
+        },
+        Verb::Show { id } => Job::Show(convert::select(id)),
+        Verb::Cat { id, path } => Job::Cat(convert::select(id), relative(&path)?),
+        Verb::Diff { between, paths, form } => Job::Diff {
+            sides: convert::sides(between),
+            within: paths.iter().map(within).collect::<Result<_, _>>()?,
+            form: convert::form(form),
+        },
+        Verb::Rewind { id, how } => {
+            Job::Operate(Operation::Rewind(id.map(convert::select)), convert::consent(how)?)
+        }
+        Verb::Restore { id, paths, how } => {
+            let paths = paths.iter().map(within).collect::<Result<_, _>>()?;
+            Job::Operate(
+                Operation::Restore(convert::select(id), paths),
+                convert::consent(how)?,
+            )
+        }
+        Verb::Redo { how } => Job::Operate(Operation::Redo, convert::consent(how)?),
+        Verb::Recover { undo } => Job::Recover { undo },
+        Verb::SessionStart { name, command, pid } => {
+            // A process that is gone already ends the session at the first look.
+            let process = pid.map(|pid| (pid, process::start_time(pid).unwrap_or(0)));
+            Job::SessionStart {
+                name,
+                command,
+                process,
+            }
+        }
+        Verb::SessionEnd { name, revert } => Job::SessionEnd {
+            name,
+            revert: revert.map(convert::consent).transpose()?,
+        },
+        Verb::SessionList => Job::SessionList,
+        Verb::SessionShow { name } => Job::SessionShow(name),
+        Verb::Pin { id, pinned } => Job::Pin(convert::select(id), pinned),
+        Verb::Drop { ids, preview } => Job::Drop {
+            ids: ids.into_iter().map(convert::select).collect(),
+            preview,
+        },
+        Verb::ExportPatch { id } => Job::ExportPatch(convert::select(id)),
+        Verb::ExportTar { id } => Job::ExportTar(convert::select(id)),
+        // Handled before.
+        Verb::Attach(_) | Verb::Roots | Verb::Status { .. } | Verb::Watch | Verb::Ping | Verb::Shutdown => {
+            return Err(convert::fail(FailureKind::Internal, "not a job of a root", ""));
+        }
+    })
+}
+
+fn within(root: &Root, path: &WirePath) -> Result<TreePath, Failure> {
+    let path = path.as_path();
+    if path.is_relative() {
+        return Err(convert::fail(
+            FailureKind::Usage,
+            format!("{} is not an absolute path", path.display()),
+            "",
+        ));
+    }
+    place::within(&root.path, path).ok_or_else(|| {
+        convert::fail(
+            FailureKind::NoSuchPath,
+            format!("{} is not a path that {} captures", path.display(), root.path.display()),
+            "paths are relative to the current directory, or absolute, and inside the root; `.git` is never captured",
+        )
+    })
+}
+
+fn relative(path: &WirePath) -> Result<TreePath, Failure> {
+    TreePath::from_path(path.as_path()).map_err(|e| {
+        convert::fail(
+            FailureKind::NoSuchPath,
+            e.to_string(),
+            "write ID:PATH with a path relative to the root",
+        )
+    })
+}
+
+fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<Progress>) {
+    let path: PathBuf = attach.path.as_path().to_owned();
+    let path = match path.canonicalize() {
+        Ok(real) if path.is_absolute() => real,
+        Ok(_) => {
+            let message = format!("{} is not an absolute path", path.display());
+            return answers.finish(Err(convert::fail(FailureKind::Usage, message, "")));
+        }
+        Err(e) => {
+            let kind = match e.kind() {
+                std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
+                _ => FailureKind::NoSuchPath,
+            };
+            return answers.finish(Err(convert::fail(kind, format!("{}: {e}", path.display()), "")));
+        }
+    };
+    if !path.is_dir() {
+        let message = format!("{} is not a directory", path.display());
+        return answers.finish(Err(convert::fail(
+            FailureKind::RefusedRoot,
+            message,
+            "attach the directory it is in",
+        )));
+    }
+    match daemon.attach(&convert::attach(attach, path)) {
+        Ok((root, created, notes)) => send(&root, Job::FirstCapture { created, notes }, answers, progress),
+        Err(failure) => answers.finish(Err(failure)),
+    }
+}
+
+/// `detach --forget` of a root that isn't attached any more: some store may still know it.
+fn forget_detached(daemon: &Arc<Daemon>, place: &Path, answers: Outlet) {
+    let _held = daemon.locks.hold(place, crate::locks::Reach::Overlapping);
+    let settings = Settings::default();
+    let find = |path: &Path| Engine::find(&daemon.environment, path, &settings);
+    let found = find(place).and_then(|found| match (found, place.canonicalize()) {
+        (None, Ok(real)) => find(&real),
+        (found, _) => Ok(found),
+    });
+    answers.finish(match found {
+        Ok(Some(engine)) => {
+            let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
+            engine
+                .forget_all()
+                .map(|()| Reply::Detached {
+                    path,
+                    id,
+                    forgotten: true,
+                })
+                .map_err(|e| convert::failure(&e))
+        }
+        Ok(None) => Err(not_attached(place)),
+        Err(e) => Err(convert::failure(&e)),
+    });
+}
+
+async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outlet, progress: Arc<Progress>) {
+    let seen = daemon.cookies.seen_everything(EVENTS_PATIENCE).await;
+    blocking(move || {
+        let mut answers = answers;
+        let Some(root) = daemon.root_at(&place) else {
+            return answers.finish(Ok(Reply::Status(Box::new(Status {
+                daemon: daemon.info(),
+                root: None,
+            }))));
+        };
+        let (mut status, not_captured) = root.status(OPEN_PATIENCE);
+        for path in &*not_captured {
+            if answers.item(convert::not_captured(path)).is_err() {
+                return;
+            }
+        }
+        if verify {
+            return send(&root, Job::Verify, answers, progress);
+        }
+        // Without word from the watcher nobody can say that all is in.
+        status.settled = status.settled.map(|settled| settled && seen);
+        answers.finish(Ok(Reply::Status(Box::new(Status {
+            daemon: daemon.info(),
+            root: Some(status),
+        }))));
+    })
+    .await;
+}
+
+/// Follows the root of the place, or all when it is in none.
+async fn watch(daemon: Arc<Daemon>, place: PathBuf, answers: Outlet) {
+    let mut events = daemon.events.subscribe();
+    let finder = Arc::clone(&daemon);
+    let root = tokio::task::spawn_blocking(move || finder.root_at(&place).map(|root| root.id.clone())).await;
+    let root = root.unwrap_or_default();
+    let end = loop {
+        let happening = tokio::select! {
+            happening = events.recv() => happening,
+            () = daemon.shutdown.cancelled() => break Ok(Reply::Empty),
+            () = answers.gone() => return,
+        };
+        match happening {
+            Ok(happening) if root.as_ref().is_some_and(|root| *root != happening.root) => {}
+            Ok(happening) => {
+                if answers
+                    .follow(Answer::Item(Item::Event(Box::new(happening.event))))
+                    .await
+                    .is_err()
+                {
+                    return;
+                }
+            }
+            Err(RecvError::Lagged(missed)) => {
+                let message = format!("{missed} events were missed: they weren't read in time");
+                break Err(convert::fail(
+                    FailureKind::Busy,
+                    message,
+                    "`stepback list` shows all checkpoints",
+                ));
+            }
+            Err(RecvError::Closed) => break Ok(Reply::Empty),
+        }
+    };
+    finish(answers, end).await;
+}

@@ -1,0 +1,129 @@
+//! Where the daemon's own story goes: the journal under systemd, else a file that is turned over when it is full.
+//! No contents of files and no prompts are ever logged.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::error::{At, Error, Result};
+
+/// The log file is turned over at this size; one older file is kept.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Starts logging. `under_systemd` asks for the journal; without one the file takes its place. Returns the log file, if
+/// it is one.
+///
+/// # Errors
+/// When the filter isn't one, or the log file can't be written.
+pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Option<PathBuf>> {
+    let filter = EnvFilter::try_new(filter).map_err(|e| {
+        Error::refused(
+            format!("the log filter {filter:?} can't be used: {e}"),
+            "set `log` or STEPBACK_LOG to error, warn, info, debug or trace",
+        )
+    })?;
+    let journal = if under_systemd {
+        tracing_journald::layer().ok()
+    } else {
+        None
+    };
+    let to_file = match &journal {
+        Some(_) => None,
+        None => Some(
+            fmt::layer()
+                .with_ansi(false)
+                .with_writer(Mutex::new(Rotating::open(file)?)),
+        ),
+    };
+    let in_file = to_file.is_some().then(|| file.to_owned());
+    let to_terminal = io::stderr()
+        .is_terminal()
+        .then(|| fmt::layer().with_writer(io::stderr));
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(journal)
+        .with(to_file)
+        .with(to_terminal)
+        .try_init()
+        .map_err(|e| Error::refused(format!("logging can't be started: {e}"), ""))?;
+    std::panic::set_hook(Box::new(|info| tracing::error!("a thread panicked: {info}")));
+    Ok(in_file)
+}
+
+struct Rotating {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Rotating {
+    fn open(path: &Path) -> Result<Self> {
+        let file = open(path).at(path)?;
+        let bytes = file.metadata().at(path)?.len();
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+        })
+    }
+
+    fn turn_over(&mut self) -> io::Result<()> {
+        std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
+        self.file = open(&self.path)?;
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+}
+
+impl Write for Rotating {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.bytes + line.len() as u64 > FILE_BYTES_MAX && self.bytes > 0 {
+            // On an error the old file goes on: a log that is too long is better than none.
+            let _ = self.turn_over();
+        }
+        let written = self.file.write(line)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_file_is_turned_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let mut log = Rotating::open(&path).unwrap();
+        let line = vec![b'x'; 1 << 20];
+        for _ in 0..9 {
+            log.write_all(&line).unwrap();
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+        assert_eq!(
+            std::fs::metadata(dir.path().join("x.log.1")).unwrap().len(),
+            4 << 20
+        );
+        assert_eq!(Rotating::open(&path).unwrap().bytes, 1 << 20);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+}

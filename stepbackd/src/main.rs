@@ -1,0 +1,261 @@
+//! `stepbackd`: the daemon that watches project directories and keeps their checkpoints.
+//!
+//! | file | what |
+//! |---|---|
+//! | `main` | arguments, start, signals |
+//! | `paths` `config` `environment` `logging` `daemonize` | the world around |
+//! | `instance` `socket` | one daemon for each STATE, one socket |
+//! | `registry` | which roots are attached |
+//! | `server` `connection` `handler` `outlet` `convert` | from the wire to a job and back |
+//! | `daemon` | what all roots share |
+//! | `root/` | the actor of each root |
+//! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
+//! | `locks` `process` `place` `error` | small parts of these |
+
+mod config;
+mod connection;
+mod convert;
+mod cookie;
+mod daemon;
+mod daemonize;
+mod environment;
+mod error;
+mod handler;
+mod instance;
+mod locks;
+mod logging;
+mod outlet;
+mod paths;
+mod pending;
+mod place;
+mod process;
+mod registry;
+mod root;
+mod server;
+mod socket;
+mod watch;
+mod watches;
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use nix::sys::stat::{Mode, umask};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::daemonize::{Herald, Side};
+use crate::error::{At, Error, Result};
+use crate::instance::{Claim, Instance};
+use crate::paths::Paths;
+
+/// The whole stop takes at most 5 s; what is left is for the process to end.
+const STOP_PATIENCE: Duration = Duration::from_millis(4500);
+
+/// Watches attached directories and keeps checkpoints of them. Clients talk to it over a Unix socket; `stepback` starts
+/// it when there is none.
+#[derive(Debug, Parser)]
+#[command(name = "stepbackd", version)]
+struct Arguments {
+    /// Stay in the foreground (the default)
+    #[arg(long, conflicts_with = "daemonize")]
+    foreground: bool,
+    /// Go to the background; return when the daemon answers
+    #[arg(long)]
+    daemonize: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut herald = Herald::none();
+    match run(&arguments, &mut herald) {
+        Ok(code) => code,
+        Err(error) => {
+            let mut words = format!("stepbackd: {error}\n");
+            if !error.hint().is_empty() {
+                words.push_str(&format!("hint: {}\n", error.hint()));
+            }
+            tracing::error!("{error}");
+            herald.failed(error.exit_code(), &words);
+            say(&words);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The one place that prints.
+fn say(words: &str) {
+    // Nobody may be there to read it.
+    let _ = std::io::stderr().write_all(words.as_bytes());
+}
+
+fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
+    environment::scrub()?;
+    umask(Mode::from_bits_truncate(0o077));
+    let lookup = |name: &str| std::env::var_os(name);
+    environment::close_inherited(lookup);
+    environment::raise_descriptor_limit();
+    let mut paths = Paths::from_environment(lookup)?;
+    paths.make_state()?;
+    if arguments.daemonize {
+        if let Some(served) = instance::served_by(&paths) {
+            return Ok(already_served(&paths, served));
+        }
+        match daemonize::split()? {
+            Side::Daemon(of_background) => *herald = of_background,
+            Side::Command(code, words) => {
+                say(&words);
+                return Ok(ExitCode::from(code));
+            }
+        }
+    }
+    let config = Config::read(&paths.config)?;
+    let filter = lookup("STEPBACK_LOG").and_then(|filter| filter.into_string().ok());
+    let filter = filter
+        .filter(|filter| !filter.is_empty())
+        .unwrap_or_else(|| config.log.clone());
+    let under_systemd = lookup("NOTIFY_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
+    let mut instance = match Instance::claim(&paths)? {
+        Claim::Ours(instance) => instance,
+        Claim::Served { pid, socket } => {
+            let code = already_served(&paths, (pid, socket));
+            if code == ExitCode::SUCCESS {
+                herald.ready();
+            }
+            return Ok(code);
+        }
+    };
+    let log = logging::start(&filter, &paths.log_file(), under_systemd && !arguments.daemonize)?;
+    let passed = passed_socket()?;
+    let own_socket = passed.is_none();
+    let listener = match passed {
+        Some(listener) => {
+            // Where systemd listens for us is where clients are to go, whatever our own default is.
+            let address = listener.local_addr().at("LISTEN_FDS")?;
+            paths.socket = address.as_pathname().unwrap_or(&paths.socket).to_owned();
+            listener
+        }
+        None => socket::listen(&paths.socket)?,
+    };
+    listener.set_nonblocking(true).at(&paths.socket)?;
+    let environment = environment::for_engine(&paths, lookup);
+    if environment.git.program.is_none() {
+        tracing::warn!("git is not in PATH: files that are tracked but ignored are not captured");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("wire")
+        .enable_all()
+        .build()
+        .at("tokio runtime")?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %paths.socket.display(), "started");
+    let shutdown = CancellationToken::new();
+    let handle = runtime.handle().clone();
+    let daemon = Daemon::start(paths, environment, config, log, handle, shutdown)?;
+    runtime.block_on(async {
+        let listener = tokio::net::UnixListener::from_std(listener).at(&daemon.paths.socket)?;
+        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon)));
+        let watchdog = sd_notify::watchdog_enabled().map(|limit| tokio::spawn(feed_watchdog(limit / 3)));
+        instance.announce(&daemon.paths.socket, own_socket)?;
+        notify(&[NotifyState::Ready]);
+        herald.ready();
+        server::serve(
+            Arc::clone(&daemon),
+            listener,
+            server::Limits::default(),
+            STOP_PATIENCE,
+        )
+        .await;
+        notify(&[NotifyState::Stopping]);
+        signals.abort();
+        if let Some(watchdog) = watchdog {
+            watchdog.abort();
+        }
+        Ok(())
+    })?;
+    tracing::info!("stopped");
+    runtime.shutdown_background();
+    drop(instance);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Another process is the daemon of this STATE: fine, if it is where we were to be.
+fn already_served(paths: &Paths, (pid, socket): (u32, std::path::PathBuf)) -> ExitCode {
+    say(&format!(
+        "stepbackd: already running (pid {pid}, socket {})\n",
+        socket.display()
+    ));
+    if socket == paths.socket {
+        return ExitCode::SUCCESS;
+    }
+    say("hint: `stepback daemon stop` ends it; or set STEPBACK_STATE_DIR for a daemon of its own\n");
+    ExitCode::FAILURE
+}
+
+/// The socket that systemd listens at for us.
+fn passed_socket() -> Result<Option<UnixListener>> {
+    let mut passed = listenfd::ListenFd::from_env();
+    match passed.len() {
+        0 => Ok(None),
+        1 => passed.take_unix_listener(0).at("LISTEN_FDS"),
+        n => Err(Error::refused(
+            format!("{n} sockets were passed, not one"),
+            "mend the socket unit",
+        )),
+    }
+}
+
+/// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again.
+async fn heed_signals(daemon: Arc<Daemon>) {
+    let streams = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
+    );
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = streams else {
+        tracing::error!("signals can't be heeded: the system's defaults stay");
+        return;
+    };
+    loop {
+        let number = tokio::select! {
+            _ = terminate.recv() => 15,
+            _ = interrupt.recv() => 2,
+            _ = hangup.recv() => {
+                let mut states = vec![NotifyState::Reloading];
+                states.extend(NotifyState::monotonic_usec_now().ok());
+                notify(&states);
+                match daemon.reload() {
+                    Ok(()) => tracing::info!("the settings were read again"),
+                    Err(e) => tracing::error!("{e}; the settings stay as they were"),
+                }
+                notify(&[NotifyState::Ready]);
+                continue;
+            }
+        };
+        if daemon.shutdown.is_cancelled() {
+            std::process::exit(128 + number);
+        }
+        tracing::info!("stopping at signal {number}");
+        daemon.shutdown.cancel();
+    }
+}
+
+async fn feed_watchdog(every: Duration) {
+    let mut tick = tokio::time::interval(every.max(Duration::from_millis(10)));
+    loop {
+        tick.tick().await;
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(states) {
+        tracing::warn!("the service manager isn't told: {e}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Where the daemon keeps its things: STATE, socket, config. Reads the environment, through a function that the caller
+//! gives, so that it can be tested.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{At, Error, Result};
+
+/// The places of one daemon.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// STATE: stores, caches, registry, lock, log.
+    pub state: PathBuf,
+    /// The socket that clients connect to.
+    pub socket: PathBuf,
+    /// The user's settings.
+    pub config: PathBuf,
+}
+
+impl Paths {
+    /// From the environment, as `lookup` gives it.
+    ///
+    /// # Errors
+    /// When there is no home directory to start from, or a path that was given isn't absolute.
+    pub fn from_environment(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let given = |name: &str| -> Result<Option<PathBuf>> {
+            match lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from) {
+                Some(path) if path.is_relative() => Err(Error::refused(
+                    format!("{name} is not an absolute path: {}", path.display()),
+                    format!("set {name} to an absolute path, or unset it"),
+                )),
+                path => Ok(path),
+            }
+        };
+        // The base directory specification says that a relative one is to be ignored.
+        let base = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let below_home = |name: &str, rest: &str| -> Result<PathBuf> {
+            if let Some(base) = base(name) {
+                return Ok(base);
+            }
+            let home = base("HOME").or_else(home_of_this_user).ok_or_else(|| {
+                Error::refused(
+                    "there is no home directory",
+                    "set HOME, or STEPBACK_STATE_DIR and STEPBACK_CONFIG",
+                )
+            })?;
+            Ok(home.join(rest))
+        };
+        let state = match given("STEPBACK_STATE_DIR")? {
+            Some(path) => path,
+            None => below_home("XDG_STATE_HOME", ".local/state")?.join("stepback"),
+        };
+        let config = match given("STEPBACK_CONFIG")? {
+            Some(path) => path,
+            None => below_home("XDG_CONFIG_HOME", ".config")?.join("stepback/config.toml"),
+        };
+        let socket = match given("STEPBACK_SOCKET")? {
+            Some(path) => path,
+            None => match base("XDG_RUNTIME_DIR").filter(|dir| is_ours(dir)) {
+                Some(dir) => dir.join("stepback/stepbackd.sock"),
+                None => state.join("stepbackd.sock"),
+            },
+        };
+        Ok(Self {
+            state,
+            socket,
+            config,
+        })
+    }
+
+    /// Makes STATE and what must be in it, all 0700.
+    ///
+    /// # Errors
+    /// When STATE belongs to another user, isn't a directory, or can't be made.
+    pub fn make_state(&self) -> Result<()> {
+        make_private_dir(&self.state)?;
+        let metadata = std::fs::symlink_metadata(&self.state).at(&self.state)?;
+        let me = nix::unistd::geteuid().as_raw();
+        if metadata.uid() != me {
+            return Err(Error::refused(
+                format!(
+                    "{} belongs to user {}, not to user {me}",
+                    self.state.display(),
+                    metadata.uid()
+                ),
+                "run stepback as the user that owns it (without sudo), or set STEPBACK_STATE_DIR",
+            ));
+        }
+        if !metadata.is_dir() {
+            return Err(Error::refused(
+                format!("{} is not a directory", self.state.display()),
+                "move it away, or set STEPBACK_STATE_DIR",
+            ));
+        }
+        if metadata.mode() & 0o077 != 0 {
+            std::fs::set_permissions(&self.state, PermissionsExt::from_mode(0o700)).at(&self.state)?;
+        }
+        for dir in [
+            self.cookies(),
+            self.log_dir(),
+            self.spool(),
+            self.state.join("stores"),
+            self.state.join("cache"),
+        ] {
+            make_private_dir(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// Held as long as a daemon of this STATE lives.
+    pub fn lock(&self) -> PathBuf {
+        self.state.join("lock")
+    }
+
+    /// Who serves this STATE.
+    pub fn daemon_json(&self) -> PathBuf {
+        self.state.join("daemon.json")
+    }
+
+    /// The roots that are attached.
+    pub fn registry(&self) -> PathBuf {
+        self.state.join("roots.json")
+    }
+
+    /// Watched by ourselves: a file made there tells when all events before it have come.
+    pub fn cookies(&self) -> PathBuf {
+        self.state.join("cookies")
+    }
+
+    /// Answers that a slow client hasn't taken yet.
+    pub fn spool(&self) -> PathBuf {
+        self.state.join("spool")
+    }
+
+    /// Where the log is when it isn't in the journal.
+    pub fn log_dir(&self) -> PathBuf {
+        self.state.join("log")
+    }
+
+    /// The log when it isn't in the journal.
+    pub fn log_file(&self) -> PathBuf {
+        self.log_dir().join("stepbackd.log")
+    }
+}
+
+/// Makes `dir` and the directories above it, 0700 whatever the umask; one that is there stays as it is.
+///
+/// # Errors
+/// When it can't be made.
+pub fn make_private_dir(dir: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir)
+}
+
+fn is_ours(dir: &Path) -> bool {
+    std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == nix::unistd::geteuid().as_raw())
+}
+
+fn home_of_this_user() -> Option<PathBuf> {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten()?;
+    Some(user.dir).filter(|dir| dir.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(pairs: &[(&str, &str)]) -> Result<Paths> {
+        Paths::from_environment(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into()))
+    }
+
+    #[test]
+    fn defaults_are_below_home() {
+        let paths = paths(&[("HOME", "/h")]).unwrap();
+        assert_eq!(paths.state, Path::new("/h/.local/state/stepback"));
+        assert_eq!(paths.config, Path::new("/h/.config/stepback/config.toml"));
+        assert_eq!(paths.socket, Path::new("/h/.local/state/stepback/stepbackd.sock"));
+    }
+
+    #[test]
+    fn overrides_win_and_must_be_absolute() {
+        let all = [
+            ("HOME", "/h"),
+            ("XDG_STATE_HOME", "/x"),
+            ("STEPBACK_STATE_DIR", "/s"),
+            ("STEPBACK_SOCKET", "/k/sock"),
+            ("STEPBACK_CONFIG", "/c.toml"),
+        ];
+        let given = paths(&all).unwrap();
+        assert_eq!(
+            (given.state.to_str(), given.socket.to_str()),
+            (Some("/s"), Some("/k/sock"))
+        );
+        assert_eq!(paths(&all[..2]).unwrap().state, Path::new("/x/stepback"));
+        assert!(
+            paths(&[("HOME", "/h"), ("STEPBACK_STATE_DIR", "s")])
+                .unwrap_err()
+                .to_string()
+                .contains("absolute")
+        );
+    }
+
+    #[test]
+    fn a_runtime_directory_is_used_when_it_is_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = dir.path().to_str().unwrap();
+        let with = paths(&[("HOME", "/h"), ("XDG_RUNTIME_DIR", runtime)]).unwrap();
+        assert_eq!(with.socket, dir.path().join("stepback/stepbackd.sock"));
+        let without = paths(&[("HOME", "/h"), ("XDG_RUNTIME_DIR", "/nowhere")]).unwrap();
+        assert!(without.socket.starts_with("/h"));
+    }
+
+    #[test]
+    fn state_is_private_whatever_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/state");
+        std::fs::create_dir_all(&state).unwrap();
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o755)).unwrap();
+        let paths = Paths {
+            state: state.clone(),
+            socket: state.join("s"),
+            config: state.join("c"),
+        };
+        paths.make_state().unwrap();
+        for path in [state, paths.cookies(), paths.spool(), paths.log_dir()] {
+            assert_eq!(std::fs::metadata(path).unwrap().mode() & 0o777, 0o700);
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The loop of a root: one thread that owns the engine. It captures bursts of events when they have settled, looks at
+//! everything now and then, does the jobs that clients ask for, and survives what goes wrong in any of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{Captured, Engine, Presence, Scope, Why};
+use stepback_engine::progress::Progress;
+use stepback_proto::Failure;
+
+use crate::config::RootConfig;
+use crate::daemon::Daemon;
+use crate::locks::Reach;
+use crate::process;
+use crate::root::care::ended;
+use crate::root::mailbox::{Alarm, End, Wake};
+use crate::root::{Root, Work};
+use crate::watch::{RootWatch, has_events};
+
+/// How often a root that isn't there is looked for.
+const PRESENCE_EVERY: Duration = Duration::from_secs(2);
+/// How often the processes of open sessions are looked for.
+const SESSIONS_EVERY: Duration = Duration::from_secs(1);
+/// ... and after one couldn't be ended.
+const SESSIONS_RETRY: Duration = Duration::from_secs(60);
+/// The system's clock and the one that only runs while the machine is awake may part by this much.
+const CLOCK_JUMP: Duration = Duration::from_secs(60);
+/// How often git's lock is looked at while a burst waits for it.
+const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
+/// A look takes at most this part of the time when polling.
+const POLL_SHARE: u32 = 20;
+
+/// The actor of one root.
+pub struct Actor {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) root: Arc<Root>,
+    pub(super) watch: RootWatch,
+    pub(super) engine: Option<Engine>,
+    pub(super) config: RootConfig,
+    /// The directory isn't there, or isn't the one that was attached.
+    pub(super) absent: Option<Presence>,
+    pub(super) trouble: Option<Trouble>,
+    /// Everything was looked at since the actor began (or the directory came back).
+    pub(super) indexed: bool,
+    /// The first look is the job of an `attach`.
+    pub(super) awaits_attach: bool,
+    /// Time between looks, where there are no events.
+    pub(super) poll: Option<Duration>,
+    pub(super) missed: u64,
+    /// The newest checkpoint that was told of.
+    pub(super) told: Option<u64>,
+    pub(super) timers: Timers,
+}
+
+/// A capture that failed.
+#[derive(Debug)]
+pub struct Trouble {
+    pub(super) failure: Failure,
+    pub(super) times: u32,
+    pub(super) retry_at: Instant,
+}
+
+/// When the actor looks at what of itself; `None`: not at all.
+#[derive(Debug, Default)]
+pub struct Timers {
+    presence: Option<Instant>,
+    poll: Option<Instant>,
+    reconcile: Option<Instant>,
+    sessions: Option<Instant>,
+    burst_not_before: Option<Instant>,
+    pub(super) store_bytes: Option<Instant>,
+    /// How long the store is left alone after it was measured.
+    pub(super) measure_pause: Duration,
+}
+
+impl Actor {
+    /// The actor of `root`. With an engine, the first look is the job of an `attach`; else it opens the engine itself
+    /// and looks at once.
+    pub fn new(daemon: Arc<Daemon>, root: Arc<Root>, engine: Option<Engine>) -> Self {
+        let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
+        let config = daemon.config().for_root(&root.path);
+        Self {
+            awaits_attach: engine.is_some(),
+            daemon,
+            root,
+            watch,
+            engine,
+            config,
+            absent: None,
+            trouble: None,
+            indexed: false,
+            poll: None,
+            missed: 0,
+            told: None,
+            timers: Timers::default(),
+        }
+    }
+
+    /// Runs until the root or the daemon ends.
+    pub fn run(mut self) {
+        self.root.mailbox.capturing();
+        // Whoever asks now is to hear of an interrupted operation, though a first look may take long.
+        if let Err(error) = self.with_engine(&Progress::default(), |_, _| Ok(())) {
+            self.went_wrong(error);
+        }
+        self.publish();
+        let mut clocks = (Instant::now(), SystemTime::now());
+        loop {
+            let wake = self.root.mailbox.wait(self.alarm());
+            if jumped(&mut clocks) {
+                tracing::info!(root = %self.root.id, "the clock jumped (or the machine slept): everything is looked at");
+                self.root.mailbox.everything_pending(Instant::now());
+            }
+            match wake {
+                Wake::Errand(errand) => {
+                    if self.errand(errand) {
+                        break;
+                    }
+                }
+                Wake::Time => self.on_time(),
+                Wake::Reload => self.reload(),
+                Wake::End(End::Stop) => {
+                    self.last_capture();
+                    break;
+                }
+                Wake::End(End::Retire) => break,
+            }
+        }
+        for errand in self.root.mailbox.drain() {
+            errand.answers.finish(Err(ended(self.root.mailbox.ending())));
+        }
+    }
+
+    fn alarm(&self) -> Alarm {
+        let quiet = Alarm {
+            at: None,
+            settle: None,
+            not_before: None,
+        };
+        let timers = &self.timers;
+        let at = if self.absent.is_some() {
+            timers.presence
+        } else if let Some(trouble) = &self.trouble {
+            Some(trouble.retry_at)
+        } else if !self.indexed {
+            (!self.awaits_attach).then(Instant::now)
+        } else {
+            let at = [timers.poll, timers.reconcile, timers.sessions, timers.store_bytes]
+                .into_iter()
+                .flatten()
+                .min();
+            let settle = Some((self.config.settle, self.config.max_wait));
+            return Alarm {
+                at,
+                settle,
+                not_before: timers.burst_not_before,
+            };
+        };
+        Alarm {
+            at: [at, timers.sessions].into_iter().flatten().min(),
+            ..quiet
+        }
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        let due = |timer: Option<Instant>| timer.is_some_and(|at| at <= now);
+        if due(self.timers.sessions) {
+            self.end_sessions();
+        }
+        if self.absent.is_some() {
+            if due(self.timers.presence) {
+                self.look_for_root();
+            }
+        } else if let Some(trouble) = &self.trouble {
+            if trouble.retry_at <= now {
+                self.look(Trigger::Reconcile, "scanning");
+            }
+        } else if !self.indexed {
+            self.look(Trigger::Reconcile, "indexing");
+        } else if self
+            .root
+            .mailbox
+            .is_due(now, self.config.settle, self.config.max_wait)
+        {
+            self.burst();
+        } else if due(self.timers.poll) {
+            self.look(Trigger::Auto, "scanning");
+        } else if due(self.timers.reconcile) {
+            self.reconcile();
+        } else if due(self.timers.store_bytes) {
+            self.measure_store();
+        }
+    }
+
+    /// Captures what events told of.
+    fn burst(&mut self) {
+        let locked = self.engine.as_ref().is_some_and(Engine::index_locked);
+        let overdue = self
+            .root
+            .mailbox
+            .overdue(self.config.max_wait)
+            .is_some_and(|at| at <= Instant::now());
+        if locked && !overdue {
+            self.timers.burst_not_before = Some(Instant::now() + GIT_LOCK_EVERY);
+            return;
+        }
+        self.timers.burst_not_before = None;
+        self.capture(Trigger::Auto, None);
+    }
+
+    /// Looks at everything.
+    fn look(&mut self, trigger: Trigger, what: &'static str) -> Option<Captured> {
+        if !self.indexed {
+            self.root.mailbox.capturing();
+        }
+        let started = Instant::now();
+        let captured = self.capture(trigger, Some(what));
+        if captured.is_some() {
+            self.looked(started.elapsed());
+            if self.poll.is_none() {
+                self.save_cache();
+            }
+        }
+        captured
+    }
+
+    /// Everything was looked at, which took so long: settles where changes are heard of from now on.
+    pub(super) fn looked(&mut self, took: Duration) {
+        let first = !std::mem::replace(&mut self.indexed, true);
+        self.timers.reconcile = self.config.reconcile.map(|every| Instant::now() + every);
+        self.poll = None;
+        if self.timers.measure_pause.is_zero() {
+            self.measure_store();
+        }
+        if self.watch.refused() || !has_events(&self.root.path) {
+            self.watch.turn_off();
+            // The first look reads every file; those after it only look at what changed.
+            let share = if first { Duration::ZERO } else { took * POLL_SHARE };
+            self.poll = Some(self.config.poll_min.max(share));
+        }
+        self.timers.poll = self.poll.map(|every| Instant::now() + every);
+        self.publish();
+    }
+
+    /// A full look at low priority: what it finds, events had not told.
+    fn reconcile(&mut self) {
+        self.wait_for_events();
+        if !self.root.mailbox.nothing_pending() {
+            return;
+        }
+        let Some(captured) = self.look(Trigger::Reconcile, "scanning") else {
+            return;
+        };
+        if captured.changed && self.poll.is_none() {
+            self.wait_for_events();
+            if self.root.mailbox.nothing_pending() {
+                self.missed += 1;
+                tracing::warn!(root = %self.root.id, "a full scan found changes that no event had told of");
+                self.publish();
+            }
+        }
+    }
+
+    /// A capture of the actor's own accord: of what is pending, or of everything.
+    fn capture(&mut self, trigger: Trigger, everything: Option<&'static str>) -> Option<Captured> {
+        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+        if self.root.mailbox.ending() == Some(End::Retire) {
+            return None;
+        }
+        self.take_over();
+        let burst = self.root.mailbox.take_burst();
+        let scope = match (&burst, everything) {
+            (_, Some(_)) => Scope::All,
+            (Some(burst), None) => burst.scope.clone(),
+            (None, None) => return None,
+        };
+        let progress = Arc::new(Progress::default());
+        let may_be_cancelled = everything.is_some();
+        let what = everything.unwrap_or("capturing");
+        self.root.works_on(Some(Work {
+            what,
+            progress: Arc::clone(&progress),
+            may_be_cancelled,
+        }));
+        let result = self.with_engine(&progress, |engine, cx| {
+            Ok(engine.capture(scope, &Why::plain(trigger), cx)?)
+        });
+        self.root.works_on(None);
+        let captured = match result {
+            Ok(captured) => {
+                self.root.mailbox.captured();
+                self.went_well(&captured.still_dirty);
+                Some(captured)
+            }
+            Err(error) => {
+                self.root.mailbox.put_back(burst);
+                self.went_wrong(error);
+                None
+            }
+        };
+        self.publish();
+        captured
+    }
+
+    /// What is pending when the daemon stops is still captured.
+    fn last_capture(&mut self) {
+        if self.indexed && self.absent.is_none() && self.trouble.is_none() {
+            self.wait_for_events();
+            self.capture(Trigger::Auto, None);
+        }
+        self.save_cache();
+    }
+
+    /// Ends the sessions of `run` whose process is gone.
+    fn end_sessions(&mut self) {
+        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+        self.take_over();
+        let gone: Vec<String> = self
+            .engine
+            .iter()
+            .flat_map(|engine| engine.sessions())
+            .filter(|session| session.is_open())
+            .filter(|session| {
+                session
+                    .process
+                    .is_some_and(|(pid, start)| !process::is_alive(pid, start))
+            })
+            .map(|session| session.name.clone())
+            .collect();
+        let progress = Progress::default();
+        let mut failed = false;
+        for name in &gone {
+            let result = self.with_engine(&progress, |engine, cx| Ok(engine.session_abandoned(name, cx)?));
+            if let Err(error) = result {
+                tracing::warn!(root = %self.root.id, "session {name} stays open: {}", self.failure(&error).message);
+                failed = true;
+            }
+        }
+        self.publish();
+        if failed {
+            self.timers.sessions = Some(Instant::now() + SESSIONS_RETRY);
+        }
+    }
+
+    /// Is the root there again (or gone by our own doing)?
+    pub(super) fn look_for_root(&mut self) {
+        let presence = self.engine.as_ref().map_or(Presence::Here, Engine::presence);
+        self.timers.presence = Some(Instant::now() + PRESENCE_EVERY);
+        match (presence, self.absent) {
+            (Presence::Here, None) => {}
+            (Presence::Here, Some(_)) => {
+                tracing::info!(root = %self.root.id, "the directory is there again");
+                self.absent = None;
+                self.trouble = None;
+                self.indexed = false;
+                self.publish();
+                self.watch.turn_off();
+                self.watch.turn_on();
+            }
+            (presence, was) => {
+                self.absent = Some(presence);
+                if was != self.absent {
+                    tracing::warn!(root = %self.root.id, "the directory is {presence:?}");
+                    self.publish();
+                    self.watch.turn_off();
+                }
+            }
+        }
+    }
+
+    pub(super) fn watch_processes(&mut self, any: bool) {
+        self.timers.sessions = any.then(|| Instant::now() + SESSIONS_EVERY);
+    }
+}
+
+/// Whether the two clocks have parted since the last call.
+fn jumped(clocks: &mut (Instant, SystemTime)) -> bool {
+    let now = (Instant::now(), SystemTime::now());
+    let before = std::mem::replace(clocks, now);
+    let awake = now.0.duration_since(before.0);
+    match now.1.duration_since(before.1) {
+        Ok(passed) => passed.abs_diff(awake) > CLOCK_JUMP,
+        Err(back) => back.duration() + awake > CLOCK_JUMP,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_part_are_noticed() {
+        let now = (Instant::now(), SystemTime::now());
+        let hours = Duration::from_secs(3 * 3600);
+        assert!(!jumped(&mut now.clone()));
+        assert!(jumped(&mut (now.0, now.1 - hours)));
+        assert!(jumped(&mut (now.0, now.1 + hours)));
+        assert!(!jumped(&mut (now.0 - hours, now.1 - hours)));
+    }
+}

@@ -1,0 +1,175 @@
+//! How an actor handles its engine: opens it, calls it, and takes what goes wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use stepback_engine::Error;
+use stepback_engine::engine::{Context, Engine, Settings};
+use stepback_engine::path::TreePath;
+use stepback_engine::progress::Progress;
+use stepback_proto::{Failure, FailureKind};
+
+use crate::convert;
+use crate::root::actor::{Actor, Trouble};
+use crate::root::mailbox::End;
+use crate::root::now;
+use crate::root::perform::JobError;
+
+/// The first and the longest pause after a capture that failed.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// How long the actor waits for events that are under way.
+const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Actor {
+    pub(super) fn went_well(&mut self, dirty: &[TreePath]) {
+        self.trouble = None;
+        self.absent = None;
+        for path in dirty {
+            self.root.mailbox.pending(path.clone(), Instant::now());
+        }
+    }
+
+    pub(super) fn went_wrong(&mut self, error: JobError) {
+        // What the engine knew may be older than the events that it has been told of.
+        self.watch.untold();
+        self.root.mailbox.everything_pending(Instant::now());
+        match error {
+            JobError::Engine(Error::RootMissing(_) | Error::RootReplaced(_)) => return self.look_for_root(),
+            JobError::Engine(Error::Cancelled) | JobError::Gone => return,
+            _ => {}
+        }
+        let failure = self.failure(&error);
+        tracing::error!(root = %self.root.id, "a capture failed: {}", failure.message);
+        let times = self.trouble.as_ref().map_or(0, |trouble| trouble.times);
+        let pause = RETRY.0.saturating_mul(1 << times.min(10)).min(RETRY.1);
+        self.trouble = Some(Trouble {
+            failure,
+            times: times + 1,
+            retry_at: Instant::now() + pause,
+        });
+    }
+
+    pub(super) fn failure(&self, error: &JobError) -> Failure {
+        match error {
+            JobError::Engine(Error::Cancelled) if self.root.mailbox.ending().is_some() => {
+                ended(self.root.mailbox.ending())
+            }
+            JobError::Engine(e) => convert::failure(e),
+            JobError::Failure(failure) => failure.clone(),
+            JobError::Gone => convert::fail(FailureKind::Internal, "the client went away", ""),
+        }
+    }
+
+    /// An engine with other options that an `attach` made.
+    pub(super) fn take_over(&mut self) {
+        if let Some(engine) = self.root.mailbox.adopted() {
+            self.engine = Some(*engine);
+            self.indexed = false;
+            self.absent = None;
+            self.trouble = None;
+            // Rules and tree are read anew: no directory counts as known.
+            self.watch.untold();
+            self.watch.turn_on();
+            self.awaits_attach = true;
+        }
+    }
+
+    pub(super) fn reload(&mut self) {
+        self.config = self.daemon.config().for_root(&self.root.path);
+        let settings = self.settings();
+        if let Some(engine) = &mut self.engine {
+            engine.set_settings(&settings);
+        }
+        if self.poll.is_some() {
+            // The limit may have been raised.
+            self.watch.turn_on();
+        }
+        self.indexed = false;
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            include: self.config.include.clone(),
+            max_file_size: self.config.max_file_size,
+        }
+    }
+
+    pub(super) fn open(&mut self) -> Result<(), JobError> {
+        if self.engine.is_none() {
+            let settings = self.settings();
+            let engine = Engine::open(
+                &self.daemon.environment,
+                &self.root.store,
+                &self.root.id,
+                &settings,
+            )?;
+            // What was made before is no news.
+            self.told
+                .get_or_insert(engine.checkpoints().last().map_or(0, |c| c.n));
+            self.engine = Some(engine);
+        }
+        Ok(())
+    }
+
+    /// Runs `work` on the engine, opened if it must be. A panic costs the engine, not the actor.
+    pub(super) fn with_engine<T>(
+        &mut self,
+        progress: &Progress,
+        work: impl FnOnce(&mut Engine, &Context<'_>) -> Result<T, JobError>,
+    ) -> Result<T, JobError> {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            self.open()?;
+            let engine = self.engine.as_mut().expect("opened right above");
+            work(
+                engine,
+                &Context {
+                    now: now(),
+                    watch: &self.watch,
+                    progress,
+                },
+            )
+        }));
+        result.unwrap_or_else(|_| {
+            let engine = self.engine.take();
+            // Its parts may be in any state.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
+            self.watch.untold();
+            self.root.mailbox.everything_pending(Instant::now());
+            Err(JobError::Failure(convert::fail(
+                FailureKind::Internal,
+                "an internal error; the root is opened anew",
+                "`stepback daemon logs` shows what happened; please report it",
+            )))
+        })
+    }
+
+    pub(super) fn save_cache(&self) {
+        if let Some(engine) = &self.engine
+            && let Err(e) = engine.save_cache()
+        {
+            tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
+        }
+    }
+
+    pub(super) fn wait_for_events(&self) {
+        self.daemon
+            .runtime
+            .block_on(self.daemon.cookies.seen_everything(EVENTS_PATIENCE));
+    }
+}
+
+/// What is said to jobs that an actor leaves undone.
+pub(super) fn ended(end: Option<End>) -> Failure {
+    match end {
+        Some(End::Retire) => convert::fail(
+            FailureKind::Busy,
+            "the root was detached or attached anew meanwhile",
+            "try again",
+        ),
+        _ => convert::fail(
+            FailureKind::DaemonUnavailable,
+            "the daemon is stopping",
+            "try again",
+        ),
+    }
+}

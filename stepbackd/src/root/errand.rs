@@ -1,0 +1,197 @@
+//! The jobs of an actor: what comes before and after each, and those that concern the actor itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stepback_engine::Error;
+use stepback_engine::engine::Engine;
+use stepback_engine::progress::Progress;
+use stepback_proto::{Failure, FailureKind, Reply};
+
+use crate::convert;
+use crate::locks::Reach;
+use crate::outlet::Outlet;
+use crate::registry::Entry;
+use crate::root::actor::Actor;
+use crate::root::care::ended;
+use crate::root::job::{Errand, Job};
+use crate::root::mailbox::End;
+use crate::root::perform::{JobError, Outcome, perform};
+use crate::root::{Root, Work, now};
+
+impl Actor {
+    /// Does a job; `true`: the root is detached.
+    pub(super) fn errand(&mut self, errand: Errand) -> bool {
+        let Errand {
+            job,
+            mut answers,
+            progress,
+        } = errand;
+        let first = matches!(job, Job::FirstCapture { .. });
+        let reach = if job.writes() {
+            Reach::Overlapping
+        } else {
+            Reach::Own
+        };
+        let held = self.daemon.locks.hold(&self.root.path, reach);
+        if self.root.mailbox.ending() == Some(End::Retire) {
+            answers.finish(Err(ended(Some(End::Retire))));
+            return false;
+        }
+        self.take_over();
+        self.awaits_attach &= !first;
+        if let Job::Detach { forget } = job {
+            return self.detach(forget, answers);
+        }
+        let saves_all = job.saves_all();
+        let burst = if saves_all {
+            self.root.mailbox.take_burst()
+        } else {
+            None
+        };
+        if saves_all {
+            self.root.mailbox.capturing();
+        }
+        let started = Instant::now();
+        let may_be_cancelled = job.may_be_cancelled();
+        self.root.works_on(Some(Work {
+            what: job.what(),
+            progress: Arc::clone(&progress),
+            may_be_cancelled,
+        }));
+        let result = match &job {
+            Job::Verify => self.verify(&progress),
+            job => self.with_engine(&progress, |engine, cx| perform(engine, job, cx, &mut answers)),
+        };
+        self.root.works_on(None);
+        drop(held);
+        let took = started.elapsed();
+        let answer = match result {
+            Ok(outcome) => {
+                if saves_all {
+                    self.root.mailbox.captured();
+                    self.went_well(&outcome.dirty);
+                    self.looked(took);
+                }
+                if first {
+                    self.register().map(|()| outcome.reply)
+                } else {
+                    Ok(outcome.reply)
+                }
+            }
+            Err(error) => {
+                let failure = self.failure(&error);
+                if saves_all {
+                    self.root.mailbox.put_back(burst);
+                    self.went_wrong(error);
+                } else {
+                    // The engine may have gone back to an older picture of the tree.
+                    self.watch.untold();
+                    self.root.mailbox.everything_pending(Instant::now());
+                }
+                Err(failure)
+            }
+        };
+        if job.writes() {
+            self.look_for_root();
+        }
+        let abandoned = answer.is_err() && matches!(job, Job::FirstCapture { created: true, .. });
+        if abandoned {
+            self.abandon();
+        }
+        self.publish();
+        answers.finish(answer);
+        abandoned
+    }
+
+    /// The first capture is durable: the root is attached from now on.
+    fn register(&self) -> Result<(), Failure> {
+        let attached = now();
+        let Root { id, path, store, .. } = &*self.root;
+        self.daemon.register(Entry {
+            id: id.clone(),
+            path: path.clone(),
+            store: store.clone(),
+            attached,
+        })
+    }
+
+    /// A new root whose first capture failed leaves nothing behind.
+    fn abandon(&mut self) {
+        self.daemon.remove_root(&self.root);
+        if let Some(engine) = self.engine.take()
+            && engine.checkpoints().is_empty()
+            && let Err(e) = engine.forget_all()
+        {
+            tracing::warn!(root = %self.root.id, "what was begun of a store stays: {e}");
+        }
+    }
+
+    fn detach(&mut self, forget: bool, answers: Outlet) -> bool {
+        let checked = self
+            .open()
+            .and_then(|()| match self.engine.as_ref().map(Engine::unfinished) {
+                Some(Ok(Some(header))) => Err(JobError::Engine(Error::Unfinished {
+                    operation: header.operation.name().to_owned(),
+                    target: header.target,
+                })),
+                Some(Err(e)) if forget => Err(JobError::Engine(e)),
+                _ => Ok(()),
+            });
+        // A root that can't be opened can be let go all the same, but not deleted.
+        let checked = match checked {
+            Err(JobError::Engine(e)) if forget || matches!(e, Error::Unfinished { .. }) => {
+                Err(convert::failure(&e))
+            }
+            _ => self.daemon.unregister(&self.root.id),
+        };
+        if let Err(failure) = checked {
+            answers.finish(Err(failure));
+            return false;
+        }
+        self.daemon.remove_root(&self.root);
+        self.watch.turn_off();
+        let result = match self.engine.take() {
+            Some(engine) if forget => engine.forget_all().map_err(|e| convert::failure(&e)),
+            Some(engine) => {
+                if let Err(e) = engine.save_cache() {
+                    tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
+                }
+                Ok(())
+            }
+            None => Ok(()),
+        };
+        let path = convert::absolute(&self.root.path);
+        answers.finish(result.map(|()| Reply::Detached {
+            path,
+            id: self.root.id.clone(),
+            forgotten: forget,
+        }));
+        true
+    }
+
+    fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {
+        let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
+        let settled = self.root.mailbox.is_settled();
+        let (mut status, _) = self.root.status(Duration::ZERO);
+        status.progress = None;
+        status.settled = status.settled.map(|_| settled);
+        status
+            .warnings
+            .extend(findings.iter().map(|finding| {
+                stepback_proto::Warning {
+                    kind: FailureKind::StoreDamaged.name().into(),
+                    message: format!("{}: {}", finding.what, finding.how),
+                    hint:
+                        "checkpoints that don't need it stay usable; `stepback save` records the present anew"
+                            .into(),
+                }
+            }));
+        let daemon = self.daemon.info();
+        Ok(Reply::Status(Box::new(stepback_proto::Status {
+            daemon,
+            root: Some(status),
+        }))
+        .into())
+    }
+}

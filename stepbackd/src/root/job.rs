@@ -1,0 +1,183 @@
+//! Everything that can be asked of a root's actor, in the engine's words.
+
+use std::sync::Arc;
+
+use stepback_engine::engine::{Operation, Select, Sides};
+use stepback_engine::path::TreePath;
+use stepback_engine::progress::Progress;
+use stepback_engine::restore::PlanId;
+
+use crate::outlet::Outlet;
+
+/// A job with the place where its answer goes.
+#[derive(Debug)]
+pub struct Errand {
+    /// What.
+    pub job: Job,
+    /// Where the answer goes.
+    pub answers: Outlet,
+    /// Counts, and is cancelled when the client goes away.
+    pub progress: Arc<Progress>,
+}
+
+/// The closed list of jobs.
+#[derive(Debug)]
+pub enum Job {
+    /// The capture that ends an `attach`.
+    FirstCapture {
+        /// The root is new: it goes again if this fails.
+        created: bool,
+        /// For people.
+        notes: Vec<String>,
+    },
+    /// Stop watching; with `forget` delete everything too.
+    Detach {
+        /// Also the checkpoints.
+        forget: bool,
+    },
+    /// The status, with the store checked.
+    Verify,
+    /// Full scan and checkpoint.
+    Save {
+        /// Its label.
+        label: Option<String>,
+        /// Pin it.
+        pin: bool,
+    },
+    /// Checkpoints, newest first.
+    List {
+        /// At most so many.
+        limit: Option<u64>,
+        /// Of this session.
+        session: Option<String>,
+        /// That changed this path.
+        path: Option<TreePath>,
+    },
+    /// A checkpoint's details.
+    Show(Select),
+    /// A file's bytes.
+    Cat(Select, TreePath),
+    /// What differs.
+    Diff {
+        /// Between what.
+        sides: Sides,
+        /// Only here.
+        within: Vec<TreePath>,
+        /// How it is told.
+        form: Form,
+    },
+    /// Rewind, restore or redo.
+    Operate(Operation, Consent),
+    /// Finish or undo what was interrupted.
+    Recover {
+        /// Undo.
+        undo: bool,
+    },
+    /// Open a session.
+    SessionStart {
+        /// Its name.
+        name: Option<String>,
+        /// The command of `run`.
+        command: Option<String>,
+        /// Its process and when that started.
+        process: Option<(u32, u64)>,
+    },
+    /// End a session.
+    SessionEnd {
+        /// Which.
+        name: Option<String>,
+        /// Put back its start.
+        revert: Option<Consent>,
+    },
+    /// All sessions.
+    SessionList,
+    /// One session.
+    SessionShow(Option<String>),
+    /// Keep, or no longer.
+    Pin(Select, bool),
+    /// Delete checkpoints.
+    Drop {
+        /// Which.
+        ids: Vec<Select>,
+        /// Only say what would go.
+        preview: bool,
+    },
+    /// A checkpoint as a patch for `git apply`.
+    ExportPatch(Select),
+    /// A checkpoint as a tar.
+    ExportTar(Select),
+}
+
+/// How a diff is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A patch.
+    Patch,
+    /// Files with line counts.
+    Files,
+    /// Files.
+    Names,
+}
+
+/// Whether an operation is shown or done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Consent {
+    /// Shown.
+    Preview,
+    /// Done.
+    Yes,
+    /// Done if the plan is still this one.
+    YesTo(PlanId),
+}
+
+impl Job {
+    /// Takes in every change on disk and ends with a checkpoint that the tree equals.
+    pub fn saves_all(&self) -> bool {
+        match self {
+            Self::FirstCapture { .. } | Self::Save { .. } | Self::SessionStart { .. } => true,
+            Self::SessionEnd { revert, .. } => !matches!(revert, Some(Consent::Preview)),
+            _ => false,
+        }
+    }
+
+    /// May write below the root: overlapping roots wait.
+    pub fn writes(&self) -> bool {
+        match self {
+            Self::Operate(_, consent)
+            | Self::SessionEnd {
+                revert: Some(consent),
+                ..
+            } => *consent != Consent::Preview,
+            Self::Recover { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Nothing is lost when it stops half-way because the client went away.
+    pub fn may_be_cancelled(&self) -> bool {
+        match self {
+            // A new root whose attach is given up leaves nothing behind.
+            Self::FirstCapture { created, .. } => *created,
+            Self::Verify | Self::List { .. } | Self::Show(_) | Self::Cat(..) | Self::Diff { .. } => true,
+            Self::ExportPatch(_) | Self::ExportTar(_) | Self::SessionShow(_) | Self::SessionList => true,
+            Self::Operate(_, consent)
+            | Self::SessionEnd {
+                revert: Some(consent),
+                ..
+            } => *consent == Consent::Preview,
+            Self::Drop { preview, .. } => *preview,
+            _ => false,
+        }
+    }
+
+    /// What people are told is being done, while it takes long.
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::FirstCapture { .. } => "indexing",
+            Self::Verify => "verifying",
+            Self::Operate(_, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => "putting back",
+            Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_) => "reading",
+            _ => "scanning",
+        }
+    }
+}

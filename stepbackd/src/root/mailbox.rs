@@ -1,0 +1,270 @@
+//! What waits for a root's actor: jobs, dirty paths, and word from the daemon. One lock, one condition.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use stepback_engine::engine::Engine;
+use stepback_engine::path::TreePath;
+
+use crate::pending::{Burst, Pending};
+use crate::root::job::Errand;
+
+/// Jobs that may wait for one root; further ones are refused as busy.
+pub const ERRANDS_MAX: usize = 64;
+
+/// The mailbox of one actor.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    errands: VecDeque<Errand>,
+    pending: Pending,
+    /// A burst was taken and isn't captured yet.
+    capturing: bool,
+    reload: bool,
+    adopted: Option<Box<Engine>>,
+    end: Option<End>,
+}
+
+/// Why an actor ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The daemon stops: what is pending is still captured.
+    Stop,
+    /// The root is no longer attached here: nothing more is done.
+    Retire,
+}
+
+/// What the actor is woken for.
+#[derive(Debug)]
+pub enum Wake {
+    /// A job.
+    Errand(Errand),
+    /// The time that was asked for, or that a burst is due.
+    Time,
+    /// The settings were read again.
+    Reload,
+    /// The end.
+    End(End),
+}
+
+/// When the actor wants to be woken.
+#[derive(Debug, Clone, Copy)]
+pub struct Alarm {
+    /// At this time whatever happens.
+    pub at: Option<Instant>,
+    /// For pending paths: settle and longest wait; `None`: not now.
+    pub settle: Option<(Duration, Duration)>,
+    /// For pending paths not before this time.
+    pub not_before: Option<Instant>,
+}
+
+impl Mailbox {
+    /// Puts a job in; gives it back when the mailbox is full or the actor has ended.
+    ///
+    /// # Errors
+    /// The job, and whether the actor has ended.
+    pub fn send(&self, errand: Errand) -> Result<(), Box<(Errand, Option<End>)>> {
+        let mut state = self.lock();
+        if state.end.is_some() || state.errands.len() >= ERRANDS_MAX {
+            return Err(Box::new((errand, state.end)));
+        }
+        state.errands.push_back(errand);
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// An event told of this path.
+    pub fn pending(&self, path: TreePath, now: Instant) {
+        self.mark(|pending| pending.add(path, now));
+    }
+
+    /// Events may have been lost.
+    pub fn everything_pending(&self, now: Instant) {
+        self.mark(|pending| pending.add_everything(now));
+    }
+
+    fn mark(&self, change: impl FnOnce(&mut Pending)) {
+        let mut state = self.lock();
+        let first = state.pending.is_empty();
+        change(&mut state.pending);
+        if first {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Takes what is pending, for a capture. Until [`Self::captured`] or [`Self::put_back`] the root isn't settled.
+    pub fn take_burst(&self) -> Option<Burst> {
+        let mut state = self.lock();
+        let burst = state.pending.take();
+        state.capturing |= burst.is_some();
+        burst
+    }
+
+    /// A scan begins that isn't caused by events: until [`Self::captured`] the root isn't settled.
+    pub fn capturing(&self) {
+        self.lock().capturing = true;
+    }
+
+    /// The burst is captured.
+    pub fn captured(&self) {
+        self.lock().capturing = false;
+    }
+
+    /// The burst couldn't be captured.
+    pub fn put_back(&self, burst: Option<Burst>) {
+        let mut state = self.lock();
+        if let Some(burst) = burst {
+            state.pending.put_back(burst);
+        }
+        state.capturing = false;
+    }
+
+    /// Nothing is pending and no capture runs.
+    pub fn is_settled(&self) -> bool {
+        let state = self.lock();
+        state.pending.is_empty() && !state.capturing
+    }
+
+    /// Nothing is pending.
+    pub fn nothing_pending(&self) -> bool {
+        self.lock().pending.is_empty()
+    }
+
+    /// When the longest wait for what is pending ends.
+    pub fn overdue(&self, max_wait: Duration) -> Option<Instant> {
+        self.lock().pending.overdue(max_wait)
+    }
+
+    /// Whether a burst is due at `now`.
+    pub fn is_due(&self, now: Instant, settle: Duration, max_wait: Duration) -> bool {
+        self.lock()
+            .pending
+            .due(settle, max_wait)
+            .is_some_and(|due| due <= now)
+    }
+
+    /// The settings were read again.
+    pub fn reload(&self) {
+        self.lock().reload = true;
+        self.wake.notify_all();
+    }
+
+    /// Another engine for the same root, with other options.
+    pub fn adopt(&self, engine: Engine) {
+        self.lock().adopted = Some(Box::new(engine));
+        self.wake.notify_all();
+    }
+
+    /// Takes the engine that was handed over, if one was.
+    pub fn adopted(&self) -> Option<Box<Engine>> {
+        self.lock().adopted.take()
+    }
+
+    /// Ends the actor. The first word stands, but retiring overrides.
+    pub fn end(&self, end: End) {
+        let mut state = self.lock();
+        if state.end.is_none() || end == End::Retire {
+            state.end = Some(end);
+        }
+        self.wake.notify_all();
+    }
+
+    /// Whether the actor shall end.
+    pub fn ending(&self) -> Option<End> {
+        self.lock().end
+    }
+
+    /// Takes all jobs that wait.
+    pub fn drain(&self) -> Vec<Errand> {
+        self.lock().errands.drain(..).collect()
+    }
+
+    /// Waits for the next thing to do. A burst that is due goes before jobs, so that many of them don't starve it.
+    pub fn wait(&self, alarm: Alarm) -> Wake {
+        let mut state = self.lock();
+        loop {
+            if let Some(end) = state.end {
+                return Wake::End(end);
+            }
+            if std::mem::take(&mut state.reload) {
+                return Wake::Reload;
+            }
+            let burst = alarm
+                .settle
+                .and_then(|(settle, max_wait)| state.pending.due(settle, max_wait));
+            let burst = burst.map(|due| alarm.not_before.map_or(due, |not_before| due.max(not_before)));
+            let next = match (alarm.at, burst) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            let now = Instant::now();
+            if next.is_some_and(|next| next <= now) {
+                return Wake::Time;
+            }
+            if let Some(errand) = state.errands.pop_front() {
+                return Wake::Errand(errand);
+            }
+            state = match next {
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(next) => {
+                    let patience = next.saturating_duration_since(now);
+                    self.wake
+                        .wait_timeout(state, patience)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTLE: Duration = Duration::from_millis(20);
+
+    fn alarm() -> Alarm {
+        Alarm {
+            at: None,
+            settle: Some((SETTLE, SETTLE * 10)),
+            not_before: None,
+        }
+    }
+
+    #[test]
+    fn a_burst_wakes_when_it_has_settled() {
+        let mailbox = Mailbox::default();
+        let start = Instant::now();
+        mailbox.pending(TreePath::new(b"a").unwrap(), start);
+        assert!(!mailbox.is_settled());
+        assert!(matches!(mailbox.wait(alarm()), Wake::Time));
+        assert!(start.elapsed() >= SETTLE);
+        let burst = mailbox.take_burst();
+        assert!(burst.is_some() && mailbox.nothing_pending() && !mailbox.is_settled());
+        mailbox.put_back(burst);
+        assert!(!mailbox.is_settled());
+        mailbox.take_burst();
+        mailbox.captured();
+        assert!(mailbox.is_settled());
+    }
+
+    #[test]
+    fn retiring_overrides_stopping_and_nothing_comes_after() {
+        let mailbox = Mailbox::default();
+        mailbox.end(End::Stop);
+        mailbox.end(End::Retire);
+        mailbox.end(End::Stop);
+        assert!(matches!(mailbox.wait(alarm()), Wake::End(End::Retire)));
+    }
+}

@@ -1,0 +1,191 @@
+//! A root: an actor (one thread, one engine) and what others may know of it without asking the actor.
+//!
+//! | file | what |
+//! |---|---|
+//! | `job` | everything that can be asked |
+//! | `mailbox` | what waits for the actor |
+//! | `actor` | the loop: bursts, timers |
+//! | `errand` | what comes before and after each job |
+//! | `care` | how the actor handles its engine, and what goes wrong |
+//! | `perform` | each job, on the engine |
+//! | `report` | what the actor tells of itself: status and events |
+
+pub mod actor;
+mod care;
+mod errand;
+pub mod job;
+pub mod mailbox;
+pub mod perform;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stepback_engine::node::NotCaptured;
+use stepback_engine::progress::Progress;
+use stepback_engine::time::Time;
+use stepback_proto::{Backend, RootLine, RootState, RootStatus, WirePath};
+
+use crate::root::mailbox::{End, Mailbox};
+
+/// What everyone may know of a root.
+#[derive(Debug)]
+pub struct Root {
+    /// Its id.
+    pub id: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its store.
+    pub store: PathBuf,
+    /// What waits for its actor.
+    pub mailbox: Arc<Mailbox>,
+    known: Mutex<Known>,
+    /// The actor has told something.
+    reported: Condvar,
+    work: Mutex<Option<Work>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the actor told of itself last.
+#[derive(Debug)]
+struct Known {
+    status: RootStatus,
+    not_captured: Arc<[NotCaptured]>,
+    /// The engine was open (or couldn't be opened) when it was told.
+    opened: bool,
+}
+
+/// What the actor is doing, while it takes long.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// In a word.
+    pub what: &'static str,
+    /// How far it is.
+    pub progress: Arc<Progress>,
+    /// Nothing is lost when it is cancelled because the daemon stops.
+    pub may_be_cancelled: bool,
+}
+
+impl Root {
+    /// A root whose actor has told nothing yet.
+    pub fn new(id: String, path: PathBuf, store: PathBuf) -> Self {
+        let status = RootStatus {
+            path: WirePath::from(path.as_path()),
+            id: id.clone(),
+            state: RootState::Indexing,
+            backend: Backend::None,
+            watches: 0,
+            files: 0,
+            settled: Some(false),
+            session: stepback_engine::session::WATCH.into(),
+            sessions: Vec::new(),
+            checkpoints: 0,
+            redo: 0,
+            last: None,
+            store: WirePath::from(store.as_path()),
+            store_bytes: 0,
+            unfinished: None,
+            progress: None,
+            poll_seconds: None,
+            missed: 0,
+            gaps: Vec::new(),
+            warnings: Vec::new(),
+            builtin: Vec::new(),
+        };
+        Self {
+            id,
+            path,
+            store,
+            mailbox: Arc::default(),
+            known: Mutex::new(Known {
+                status,
+                not_captured: Arc::from([]),
+                opened: false,
+            }),
+            reported: Condvar::new(),
+            work: Mutex::new(None),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Its status and the paths that it doesn't capture. Waits for `patience` at most, and only until the actor has opened
+    /// its store for the first time.
+    pub fn status(&self, patience: Duration) -> (RootStatus, Arc<[NotCaptured]>) {
+        let (mut status, not_captured) = {
+            let known = lock(&self.known);
+            let known = self
+                .reported
+                .wait_timeout_while(known, patience, |known| !known.opened);
+            let (known, _) = known.unwrap_or_else(PoisonError::into_inner);
+            (known.status.clone(), Arc::clone(&known.not_captured))
+        };
+        status.settled = (status.backend != Backend::Poll).then(|| self.mailbox.is_settled());
+        status.progress = lock(&self.work).as_ref().map(|work| {
+            let (done, total) = work.progress.get();
+            stepback_proto::Progress {
+                what: work.what.into(),
+                done,
+                total,
+            }
+        });
+        (status, not_captured)
+    }
+
+    /// Its line of `roots`.
+    pub fn line(&self) -> RootLine {
+        let status = &lock(&self.known).status;
+        RootLine {
+            path: status.path.clone(),
+            id: self.id.clone(),
+            state: status.state,
+            checkpoints: status.checkpoints,
+            last: status.last,
+            store_bytes: status.store_bytes,
+        }
+    }
+
+    /// Ends the actor. When it is [`End::Stop`], work that may be cancelled is.
+    pub fn end(&self, end: End) {
+        self.mailbox.end(end);
+        if let Some(work) = lock(&self.work).as_ref()
+            && work.may_be_cancelled
+        {
+            work.progress.cancel();
+        }
+    }
+
+    /// Its actor's thread.
+    pub fn runs_in(&self, thread: JoinHandle<()>) {
+        *lock(&self.thread) = Some(thread);
+    }
+
+    /// Whether the actor's thread has ended.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.thread).as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn works_on(&self, work: Option<Work>) {
+        // Told to stop between its start and here.
+        if let Some(work) = &work
+            && work.may_be_cancelled
+            && self.mailbox.ending().is_some()
+        {
+            work.progress.cancel();
+        }
+        *lock(&self.work) = work;
+    }
+}
+
+/// The present moment, as the engine takes it.
+pub fn now() -> Time {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,368 @@
+//! Each job on the engine: what is asked, what is sent, and the reply.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use stepback_engine::Error;
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::diff::patch::{LineCounts, Purpose};
+use stepback_engine::engine::{Context, Engine, Operation, Report, Scope, Select, Sides, Why};
+use stepback_engine::path::TreePath;
+use stepback_engine::restore::PlanId;
+use stepback_engine::session::WATCH;
+use stepback_proto::{Failure, Item, Reply, TurnLine};
+
+use crate::convert;
+use crate::outlet::{Bytes, Gone, Outlet};
+use crate::root::job::{Consent, Form, Job};
+
+/// How a job ended well.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The last frame.
+    pub reply: Reply,
+    /// Paths that kept changing: to be looked at again.
+    pub dirty: Vec<TreePath>,
+}
+
+/// Why a job didn't end well.
+#[derive(Debug)]
+pub enum JobError {
+    /// The engine says why.
+    Engine(Error),
+    /// We do.
+    Failure(Failure),
+    /// Nobody wants the answer any more.
+    Gone,
+}
+
+impl From<Error> for JobError {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<Gone> for JobError {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Self {
+        Self {
+            reply,
+            dirty: Vec::new(),
+        }
+    }
+}
+
+type Result<T, E = JobError> = std::result::Result<T, E>;
+
+/// Does one job.
+///
+/// # Errors
+/// What the engine says; [`JobError::Gone`] when the client went away half-way.
+pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outlet) -> Result<Outcome> {
+    Ok(match job {
+        Job::FirstCapture { created, notes } => return first_capture(engine, *created, notes, cx, out),
+        Job::Save { label, pin } => return save(engine, label.clone(), *pin, cx, out),
+        Job::List { limit, session, path } => {
+            list(engine, *limit, session.as_deref(), path.as_ref(), cx, out)?.into()
+        }
+        Job::Show(id) => show(engine, id, out)?.into(),
+        Job::Cat(id, path) => {
+            let n = engine.resolve(id)?;
+            let mut to = Bytes::new(out);
+            engine.cat(n, path, &mut to)?;
+            end_of(to)?.into()
+        }
+        Job::Diff { sides, within, form } => diff(engine, sides, within, *form, cx, out)?.into(),
+        Job::Operate(operation, Consent::Preview) => preview(engine, operation, cx, out)?.into(),
+        Job::Operate(operation, consent) => {
+            let report = execute(engine, operation, consent, cx, out)?;
+            Reply::Report(convert::report(&report)).into()
+        }
+        Job::Recover { undo } => {
+            let recovered = engine.recover(*undo, cx)?;
+            for kept in &recovered.kept {
+                out.item(convert::kept(kept))?;
+            }
+            convert::recovered(&recovered, *undo).into()
+        }
+        Job::SessionStart {
+            name,
+            command,
+            process,
+        } => {
+            let (session, checkpoint) =
+                engine.session_start(name.as_deref(), command.as_deref(), *process, cx)?;
+            Reply::SessionStarted { session, checkpoint }.into()
+        }
+        Job::SessionEnd { name, revert } => {
+            session_end(engine, name.as_deref(), revert.as_ref(), cx, out)?.into()
+        }
+        Job::SessionList => {
+            for session in engine.sessions() {
+                out.item(Item::Session(convert::session(
+                    session,
+                    engine.checkpoints_of(&session.name),
+                )))?;
+            }
+            Reply::Empty.into()
+        }
+        Job::SessionShow(name) => session_show(engine, name.as_deref(), cx, out)?.into(),
+        Job::Pin(id, pinned) => {
+            let id = engine.resolve(id)?;
+            engine.pin(id, *pinned)?;
+            Reply::Pinned { id, pinned: *pinned }.into()
+        }
+        Job::Drop { ids, preview } => {
+            let ids = ids
+                .iter()
+                .map(|id| engine.resolve(id))
+                .collect::<Result<Vec<u64>, Error>>()?;
+            convert::dropped(engine.drop_checkpoints(&ids, *preview, cx.now)?).into()
+        }
+        Job::ExportPatch(id) => {
+            let diff = engine.diff(&Sides::BaseTo(id.clone()), &[], cx)?;
+            let mut to = Bytes::new(out);
+            engine.write_patch(&diff, Purpose::Applying, &mut to)?;
+            end_of(to)?.into()
+        }
+        Job::ExportTar(id) => {
+            let n = engine.resolve(id)?;
+            let mut to = Bytes::new(out);
+            engine.write_tar(n, &mut to)?;
+            end_of(to)?.into()
+        }
+        // These end the actor or need its status: it does them itself.
+        Job::Detach { .. } | Job::Verify => Reply::Empty.into(),
+    })
+}
+
+fn end_of(mut to: Bytes<'_>) -> Result<Reply> {
+    to.flush().map_err(|_| JobError::Gone)?;
+    Ok(Reply::Empty)
+}
+
+fn first_capture(
+    engine: &mut Engine,
+    created: bool,
+    notes: &[String],
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Outcome> {
+    let captured = engine.capture(Scope::All, &Why::plain(Trigger::Attach), cx)?;
+    // The root is attached now, whether or not the client still listens.
+    let _ = send_not_captured(engine, None, out);
+    Ok(Outcome {
+        reply: Reply::Attached(stepback_proto::Attached {
+            path: convert::absolute(engine.path()),
+            id: engine.id().to_owned(),
+            checkpoint: captured.id,
+            files: engine.files(),
+            created,
+            notes: notes.to_vec(),
+        }),
+        dirty: captured.still_dirty,
+    })
+}
+
+fn save(
+    engine: &mut Engine,
+    label: Option<String>,
+    pin: bool,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Outcome> {
+    let captured = engine.capture(
+        Scope::All,
+        &Why {
+            trigger: Trigger::Save,
+            label,
+            pin,
+        },
+        cx,
+    )?;
+    let not_captured = send_not_captured(engine, None, out).unwrap_or_default();
+    let tree = convert::tree(engine.checkpoint(captured.id)?.snapshot);
+    let reply = Reply::Saved {
+        id: captured.id,
+        created: captured.created,
+        tree,
+        not_captured,
+    };
+    Ok(Outcome {
+        reply,
+        dirty: captured.still_dirty,
+    })
+}
+
+fn send_not_captured(engine: &Engine, n: Option<u64>, out: &mut Outlet) -> Result<u64> {
+    let left_out = engine.not_captured(n)?;
+    for path in &left_out {
+        out.item(convert::not_captured(path))?;
+    }
+    Ok(left_out.len() as u64)
+}
+
+fn list(
+    engine: &Engine,
+    limit: Option<u64>,
+    session: Option<&str>,
+    path: Option<&TreePath>,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Reply> {
+    if let Some(name) = session
+        && name != WATCH
+        && !engine.sessions().iter().any(|session| session.name == name)
+    {
+        return Err(Error::NoSuchSession(name.to_owned()).into());
+    }
+    let changed: Option<BTreeSet<u64>> = match path {
+        Some(path) => Some(engine.changed_path(path, cx)?.into_iter().collect()),
+        None => None,
+    };
+    let wanted = engine
+        .checkpoints()
+        .iter()
+        .rev()
+        .filter(|c| session.is_none_or(|name| c.session == name || c.sessions.iter().any(|s| s == name)))
+        .filter(|c| changed.as_ref().is_none_or(|changed| changed.contains(&c.n)))
+        .take(limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
+    for checkpoint in wanted {
+        let entry = convert::checkpoint(checkpoint, engine.pinned(checkpoint.n));
+        out.item(Item::Checkpoint(Box::new(entry)))?;
+    }
+    Ok(Reply::List {
+        root: convert::absolute(engine.path()),
+        current: engine.current(),
+        redo: engine.redo_stack().iter().map(convert::redo_entry).collect(),
+    })
+}
+
+fn show(engine: &Engine, id: &Select, out: &mut Outlet) -> Result<Reply> {
+    let n = engine.resolve(id)?;
+    send_not_captured(engine, Some(n), out)?;
+    Ok(Reply::Checkpoint(Box::new(convert::checkpoint(
+        engine.checkpoint(n)?,
+        engine.pinned(n),
+    ))))
+}
+
+fn diff(
+    engine: &mut Engine,
+    sides: &Sides,
+    within: &[TreePath],
+    form: Form,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Reply> {
+    let diff = engine.diff(sides, within, cx)?;
+    if form == Form::Patch {
+        let mut to = Bytes::new(out);
+        engine.write_patch(&diff, Purpose::Reading, &mut to)?;
+        end_of(to)?;
+    } else {
+        for change in &diff.changes {
+            cx.progress.check()?;
+            let lines = if form == Form::Files {
+                engine.line_counts(change)?
+            } else {
+                LineCounts::default()
+            };
+            out.item(convert::diff_file(change, lines))?;
+        }
+    }
+    Ok(convert::diff_end(diff.from, diff.to))
+}
+
+fn preview(engine: &mut Engine, operation: &Operation, cx: &Context<'_>, out: &mut Outlet) -> Result<Reply> {
+    let preview = engine.preview(operation, cx)?;
+    for change in &preview.changes {
+        out.item(convert::planned(change))?;
+    }
+    for kept in &preview.kept {
+        out.item(convert::kept(kept))?;
+    }
+    for left_out in &preview.not_covered {
+        out.item(convert::not_covered(left_out))?;
+    }
+    Ok(convert::preview(&preview))
+}
+
+fn execute(
+    engine: &mut Engine,
+    operation: &Operation,
+    consent: &Consent,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Report> {
+    let expected: Option<&PlanId> = match consent {
+        Consent::YesTo(plan) => Some(plan),
+        Consent::Yes | Consent::Preview => None,
+    };
+    let report = engine.execute(operation, expected, cx)?;
+    // It is done, whether or not the client still listens.
+    for kept in &report.kept {
+        let _ = out.item(convert::kept(kept));
+    }
+    for left_out in &report.not_covered {
+        let _ = out.item(convert::not_covered(left_out));
+    }
+    Ok(report)
+}
+
+fn session_end(
+    engine: &mut Engine,
+    name: Option<&str>,
+    revert: Option<&Consent>,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Reply> {
+    let name = engine.open_session(name)?.name.clone();
+    let reverted = match revert {
+        None => None,
+        Some(Consent::Preview) => return preview(engine, &Operation::Revert(name), cx, out),
+        Some(consent) => Some(execute(
+            engine,
+            &Operation::Revert(name.clone()),
+            consent,
+            cx,
+            out,
+        )?),
+    };
+    let (session, checkpoint) = engine.session_end(Some(&name), cx)?;
+    Ok(Reply::SessionEnded {
+        session,
+        checkpoint,
+        reverted: reverted.as_ref().map(convert::report),
+    })
+}
+
+fn session_show(
+    engine: &mut Engine,
+    name: Option<&str>,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Reply> {
+    let summary = engine.session_show(name, cx)?;
+    for change in &summary.changes {
+        out.item(convert::session_path(change))?;
+    }
+    let turns = engine
+        .checkpoints()
+        .iter()
+        .filter(|c| c.trigger == Trigger::TurnStart && c.sessions.contains(&summary.session.name))
+        .filter_map(|c| {
+            Some(TurnLine {
+                turn: c.turn?,
+                prompt: c.prompt.clone(),
+                checkpoint: c.n,
+            })
+        })
+        .collect();
+    Ok(convert::session_detail(&summary, turns))
+}

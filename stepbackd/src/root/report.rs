@@ -1,0 +1,252 @@
+//! What an actor tells of itself: the status that others read without asking, and events for those who follow.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use stepback_engine::engine::{Engine, Presence};
+use stepback_engine::node::NotCaptured;
+use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
+
+use crate::convert;
+use crate::daemon::Happening;
+use crate::root::actor::Actor;
+use crate::root::{lock, now};
+
+/// The disk use of a store is measured after a change, but that takes at most a fiftieth of the time.
+const MEASURE_SHARE: u32 = 50;
+/// Where events come from on this system.
+const EVENTS: Backend = if cfg!(target_os = "macos") {
+    Backend::Fsevents
+} else if cfg!(target_os = "linux") {
+    Backend::Inotify
+} else {
+    Backend::Kqueue
+};
+/// A session that was opened by hand is mentioned after so long.
+const SESSION_MS_LONG: i64 = 7 * 24 * 3600 * 1000;
+
+impl Actor {
+    /// Brings the status up to date and tells of new checkpoints and of a new state.
+    pub(super) fn publish(&mut self) {
+        let told = self.told;
+        let read = self.engine.as_ref().and_then(|engine| {
+            // The engine may be the one in which something just went wrong.
+            catch_unwind(AssertUnwindSafe(|| Read::of(engine, told))).ok()
+        });
+        let state = self.state(read.as_ref());
+        let warnings = self.warnings(read.as_ref());
+        let root = convert::absolute(&self.root.path);
+        let mut happened = Vec::new();
+        {
+            let mut known = lock(&self.root.known);
+            let status = &mut known.status;
+            if status.state != state {
+                tracing::info!(root = %self.root.id, "{:?} -> {state:?}", status.state);
+                happened.push(Event::State {
+                    root: root.clone(),
+                    state,
+                });
+            }
+            status.state = state;
+            status.backend = match self.poll {
+                Some(_) => Backend::Poll,
+                None if self.daemon.watcher.works() => EVENTS,
+                None => Backend::None,
+            };
+            status.watches = self.watch.count();
+            status.poll_seconds = self.poll.map(|every| every.as_secs_f64().ceil() as u64);
+            status.missed = self.missed;
+            status.warnings = warnings;
+            known.opened |= read.is_some() || self.trouble.is_some();
+            self.root.reported.notify_all();
+            let status = &mut known.status;
+            if let Some(read) = &read {
+                read.fill(status);
+                known.not_captured = Arc::clone(&read.not_captured);
+            }
+        }
+        if let Some(read) = read {
+            self.watch_processes(read.has_processes);
+            if self.told != read.newest {
+                let pause = self.timers.measure_pause;
+                self.timers
+                    .store_bytes
+                    .get_or_insert_with(|| Instant::now() + pause);
+            }
+            self.told = Some(read.newest.unwrap_or(0));
+            happened.extend(read.untold.into_iter().map(|checkpoint| {
+                tracing::info!(root = %self.root.id, checkpoint = checkpoint.id, "{}", checkpoint.trigger.name());
+                Event::Checkpoint {
+                    root: root.clone(),
+                    checkpoint: Box::new(checkpoint),
+                }
+            }));
+        }
+        for event in happened {
+            // Nobody may be listening.
+            let _ = self.daemon.events.send(Happening {
+                root: self.root.id.clone(),
+                event,
+            });
+        }
+    }
+
+    pub(super) fn measure_store(&mut self) {
+        let started = Instant::now();
+        let bytes = self.engine.as_ref().map(Engine::store_bytes);
+        self.timers.measure_pause = started.elapsed() * MEASURE_SHARE;
+        self.timers.store_bytes = None;
+        if let Some(Ok(bytes)) = bytes {
+            lock(&self.root.known).status.store_bytes = bytes;
+        }
+    }
+
+    fn state(&self, read: Option<&Read>) -> RootState {
+        match self.absent {
+            Some(Presence::Replaced) => return RootState::Replaced,
+            Some(_) => return RootState::Missing,
+            None => {}
+        }
+        if self.trouble.is_some() {
+            RootState::Failed
+        } else if !self.indexed {
+            RootState::Indexing
+        } else if read.is_some_and(|read| read.unfinished.is_some()) {
+            RootState::Degraded
+        } else if self.poll.is_some() {
+            RootState::Polling
+        } else {
+            RootState::Watching
+        }
+    }
+
+    fn warnings(&self, read: Option<&Read>) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let mut warn = |kind: &str, message: String, hint: &str| {
+            warnings.push(Warning {
+                kind: kind.into(),
+                message,
+                hint: hint.into(),
+            });
+        };
+        if let Some(trouble) = &self.trouble {
+            warn(
+                trouble.failure.kind.name(),
+                trouble.failure.message.clone(),
+                &trouble.failure.hint,
+            );
+        }
+        let path = self.root.path.display();
+        match self.absent {
+            Some(Presence::Replaced) => warn(
+                "root_replaced",
+                format!("another directory is at {path}: nothing is captured"),
+                "`stepback attach -y` continues the history here, `stepback attach --new` starts a new one",
+            ),
+            Some(_) => warn(
+                "root_missing",
+                format!("{path} isn't there: nothing is captured"),
+                "put it back, or `stepback -C PATH rewind latest` makes it again",
+            ),
+            None => {}
+        }
+        if let Some(every) = self.poll {
+            let message = if self.watch.refused() {
+                "not enough watches for file events here".to_owned()
+            } else {
+                "this file system has no file events".to_owned()
+            };
+            let message = format!(
+                "{message}: everything is looked at every {} s",
+                every.as_secs_f64().ceil()
+            );
+            let hint = if self.watch.refused() {
+                "raise the limit: sudo sysctl fs.inotify.max_user_watches=1048576, then `stepback attach` again"
+            } else {
+                "`stepback save` captures at once"
+            };
+            warn("polling", message, hint);
+        }
+        for name in read.iter().flat_map(|read| &read.long_sessions) {
+            warn(
+                "session_open",
+                format!("session {name} has been open for more than 7 days"),
+                &format!("`stepback session end {name}` ends it"),
+            );
+        }
+        warnings
+    }
+}
+
+/// What is read from the engine for a status.
+struct Read {
+    files: u64,
+    session: String,
+    sessions: Vec<String>,
+    long_sessions: Vec<String>,
+    has_processes: bool,
+    checkpoints: u64,
+    redo: u64,
+    last: Option<stepback_proto::Last>,
+    newest: Option<u64>,
+    untold: Vec<stepback_proto::CheckpointEntry>,
+    unfinished: Option<stepback_proto::Unfinished>,
+    builtin: Vec<String>,
+    not_captured: Arc<[NotCaptured]>,
+}
+
+impl Read {
+    fn of(engine: &Engine, told: Option<u64>) -> Self {
+        let open: Vec<_> = engine
+            .sessions()
+            .iter()
+            .rev()
+            .filter(|session| session.is_open())
+            .collect();
+        let checkpoints = engine.checkpoints();
+        let newest = checkpoints.last().map(|c| c.n);
+        // Those of before the daemon's start are no news.
+        let told = told.unwrap_or_else(|| newest.unwrap_or(0));
+        let untold = checkpoints.iter().rev().take_while(|c| c.n > told);
+        let mut untold: Vec<_> = untold
+            .map(|c| convert::checkpoint(c, engine.pinned(c.n)))
+            .collect();
+        untold.reverse();
+        Self {
+            files: engine.files(),
+            session: engine.session_now().to_owned(),
+            sessions: open.iter().map(|session| session.name.clone()).collect(),
+            long_sessions: open
+                .iter()
+                .filter(|s| s.process.is_none() && now().ms() - s.started.ms() > SESSION_MS_LONG)
+                .map(|session| session.name.clone())
+                .collect(),
+            has_processes: open.iter().any(|session| session.process.is_some()),
+            checkpoints: checkpoints.len() as u64,
+            redo: engine.redo_stack().len() as u64,
+            last: checkpoints.last().map(convert::last),
+            newest,
+            untold,
+            unfinished: engine
+                .unfinished()
+                .ok()
+                .flatten()
+                .as_ref()
+                .map(convert::unfinished),
+            builtin: engine.builtin_hits(),
+            not_captured: engine.not_captured(None).unwrap_or_default().into(),
+        }
+    }
+
+    fn fill(&self, status: &mut RootStatus) {
+        status.files = self.files;
+        status.session.clone_from(&self.session);
+        status.sessions.clone_from(&self.sessions);
+        status.checkpoints = self.checkpoints;
+        status.redo = self.redo;
+        status.last = self.last;
+        status.unfinished.clone_from(&self.unfinished);
+        status.builtin.clone_from(&self.builtin);
+    }
+}

@@ -1,0 +1,227 @@
+//! Roots with real directories and real stores, through the socket of a server in this process.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use stepback_proto::{
+    Answer, Consent, Event, FailureKind, Item, Reply, Request, RootState, RootStatus, Selector, Verb, frame,
+};
+
+use super::Limits;
+use super::tests::Server;
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Directories beside STATE, which may be attached.
+fn roots() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap();
+    (dir, path)
+}
+
+fn attach(path: &Path) -> Verb {
+    Verb::Attach(stepback_proto::Attach {
+        path: path.into(),
+        here: true,
+        include: Vec::new(),
+        max_file_size: None,
+        force: false,
+        new: false,
+        yes: false,
+    })
+}
+
+impl Server {
+    fn attached(&self, path: &Path) {
+        std::fs::create_dir_all(path).unwrap();
+        let answer = self.ask("/", attach(path));
+        assert!(
+            matches!(&answer, Answer::Done(Reply::Attached(a)) if a.checkpoint == 1),
+            "{answer:?}"
+        );
+    }
+
+    fn at(&self, place: &Path, verb: Verb) -> Answer {
+        self.ask(place.to_str().unwrap(), verb)
+    }
+
+    fn status(&self, place: &Path) -> RootStatus {
+        match self.at(place, Verb::Status { verify: false }) {
+            Answer::Done(Reply::Status(status)) => status.root.expect("a root"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn settled(&self, place: &Path) -> RootStatus {
+        eventually("settled", || self.status(place).settled == Some(true));
+        self.status(place)
+    }
+
+    fn begin(&self, place: &Path, verb: Verb) -> UnixStream {
+        let mut stream = self.introduced();
+        frame::write(
+            &mut stream,
+            &Request {
+                place: place.into(),
+                verb,
+            },
+        )
+        .unwrap();
+        stream
+    }
+}
+
+#[test]
+fn a_burst_becomes_a_checkpoint_and_followers_hear_of_it() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    assert_eq!(server.status(&root).state, RootState::Watching);
+    let mut follower = server.begin(&root, Verb::Watch);
+    eventually("a follower", || server.daemon.events.receiver_count() == 1);
+    std::fs::write(root.join("a"), "1").unwrap();
+    let status = server.status(&root);
+    assert!(
+        status.settled == Some(false) || status.checkpoints == 2,
+        "{status:?}"
+    );
+    assert_eq!(server.settled(&root).last.unwrap().id, 2);
+    let Ok(Some(Answer::Item(Item::Event(event)))) = frame::read(&mut follower) else {
+        panic!("no event")
+    };
+    let Event::Checkpoint { checkpoint, .. } = *event else {
+        panic!("{event:?}")
+    };
+    assert_eq!((checkpoint.id, checkpoint.files.added), (2, 1));
+    let rewind = Verb::Rewind {
+        id: Some(Selector::First),
+        how: Consent::Yes,
+    };
+    assert!(matches!(server.at(&root, rewind), Answer::Done(Reply::Report(r)) if r.removed == 1));
+    assert!(!root.join("a").exists());
+}
+
+#[test]
+fn a_root_that_fails_says_so_harms_no_other_and_comes_back() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let (bad, good) = (base.join("bad"), base.join("good"));
+    server.attached(&bad);
+    server.attached(&good);
+    let store = server.status(&bad).store.as_path().to_owned();
+    let aside = store.with_extension("aside");
+    std::fs::rename(&store, &aside).unwrap();
+    std::fs::write(bad.join("a"), "1").unwrap();
+    eventually("failed", || server.status(&bad).state == RootState::Failed);
+    assert!(!server.status(&bad).warnings.is_empty());
+    std::fs::write(good.join("a"), "1").unwrap();
+    assert_eq!(server.settled(&good).checkpoints, 2);
+    std::fs::rename(&aside, &store).unwrap();
+    eventually("back", || server.status(&bad).state == RootState::Watching);
+    assert_eq!(server.settled(&bad).checkpoints, 2);
+}
+
+#[test]
+fn a_root_that_is_away_is_missing_and_then_watched_again() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    std::fs::rename(&root, base.join("away")).unwrap();
+    eventually("missing", || server.status(&root).state == RootState::Missing);
+    std::fs::create_dir(&root).unwrap();
+    eventually("replaced", || server.status(&root).state == RootState::Replaced);
+    assert_eq!(
+        server.failure(root.to_str().unwrap(), attach(&root)),
+        FailureKind::RootReplaced
+    );
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::write(base.join("away/b"), "1").unwrap();
+    std::fs::rename(base.join("away"), &root).unwrap();
+    eventually("watching", || server.status(&root).state == RootState::Watching);
+    std::fs::write(root.join("c"), "1").unwrap();
+    assert_eq!(server.settled(&root).files, 2);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_nobody_up() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    std::fs::create_dir(&root).unwrap();
+    let bytes: Vec<u8> = (0..12_000_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
+    std::fs::write(root.join("big"), &bytes).unwrap();
+    server.attached(&root);
+    let path = PathBuf::from("big").into();
+    let mut stalled = server.begin(
+        &root,
+        Verb::Cat {
+            id: Selector::Latest,
+            path,
+        },
+    );
+    std::fs::write(root.join("a"), "1").unwrap();
+    assert_eq!(server.settled(&root).checkpoints, 2);
+    let mut got = Vec::new();
+    while let Ok(Some(Answer::Item(Item::Bytes(chunk)))) = frame::read(&mut stalled) {
+        got.extend(chunk);
+    }
+    assert!(got == bytes, "{} of {} bytes", got.len(), bytes.len());
+}
+
+#[test]
+fn an_attach_that_is_given_up_leaves_nothing() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    for n in 0..3000 {
+        let dir = root.join(format!("d{}", n % 50));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(n.to_string()), n.to_string()).unwrap();
+    }
+    let given_up = server.begin(&root, attach(&root));
+    eventually("begun", || !server.daemon.roots().is_empty());
+    drop(given_up);
+    // It may have been through by then.
+    let detach = Verb::Detach { forget: true };
+    eventually("gone", || {
+        server.daemon.roots().is_empty() || matches!(server.at(&root, detach.clone()), Answer::Done(_))
+    });
+    let stores = server.daemon.paths.state.join("stores");
+    eventually("no store", || std::fs::read_dir(&stores).unwrap().count() == 0);
+}
+
+#[test]
+fn detached_roots_are_forgotten_when_asked_also_later() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    let detached = server.at(&root, Verb::Detach { forget: false });
+    assert!(matches!(
+        detached,
+        Answer::Done(Reply::Detached { forgotten: false, .. })
+    ));
+    assert_eq!(
+        server.failure(root.to_str().unwrap(), Verb::SessionList),
+        FailureKind::NotAttached
+    );
+    let forgotten = server.at(&root, Verb::Detach { forget: true });
+    assert!(matches!(
+        forgotten,
+        Answer::Done(Reply::Detached { forgotten: true, .. })
+    ));
+    let again = Verb::Detach { forget: true };
+    assert_eq!(
+        server.failure(root.to_str().unwrap(), again),
+        FailureKind::NotAttached
+    );
+}

@@ -1,0 +1,269 @@
+//! Which directories are watched, and for which roots. Pure: what it says has to be done, `watch` does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A root, among those of this process.
+pub type RootKey = u64;
+
+/// The watched directories by path.
+#[derive(Debug, Default)]
+pub struct Watches {
+    /// Keys end with `/`, so that all below a directory stands right behind it.
+    by_path: BTreeMap<Box<[u8]>, Entry>,
+    counts: HashMap<RootKey, u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Inode of the directory that the watch was set on; `None` when it is no longer known what stands there.
+    ino: Option<u64>,
+    roots: Vec<User>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct User {
+    root: RootKey,
+    /// All events since the root's last look were told to it and taken in.
+    told: bool,
+}
+
+/// What a root that is about to list a directory needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: it has been watched for this root all the time.
+    Nothing,
+    /// The watch is there, but events weren't told to this root before now.
+    Joined,
+    /// A watch.
+    Watch {
+        /// The old one has to go first: it may be another directory's.
+        stale: bool,
+    },
+}
+
+impl Watches {
+    /// Root `key` is about to list `dir`, whose inode is `ino`. The entry is made; the watch must be set now.
+    pub fn enter(&mut self, dir: &Path, ino: u64, key: RootKey) -> Need {
+        let entry = self.by_path.entry(key_of(dir));
+        let std::collections::btree_map::Entry::Occupied(mut entry) = entry else {
+            entry.or_insert(Entry {
+                ino: Some(ino),
+                roots: vec![User {
+                    root: key,
+                    told: true,
+                }],
+            });
+            *self.counts.entry(key).or_default() += 1;
+            return Need::Watch { stale: false };
+        };
+        let entry = entry.get_mut();
+        let joined = match entry.roots.iter_mut().find(|user| user.root == key) {
+            Some(user) => !std::mem::replace(&mut user.told, true),
+            None => {
+                entry.roots.push(User {
+                    root: key,
+                    told: true,
+                });
+                *self.counts.entry(key).or_default() += 1;
+                true
+            }
+        };
+        if entry.ino != Some(ino) {
+            entry.ino = Some(ino);
+            return Need::Watch { stale: true };
+        }
+        if joined { Need::Joined } else { Need::Nothing }
+    }
+
+    /// Whether [`Self::enter`] would say [`Need::Nothing`].
+    pub fn has(&self, dir: &Path, ino: u64, key: RootKey) -> bool {
+        self.by_path.get(&*key_of(dir)).is_some_and(|entry| {
+            entry.ino == Some(ino) && entry.roots.iter().any(|u| u.root == key && u.told)
+        })
+    }
+
+    /// What root `key` was told went astray: it has to look at each of its directories again.
+    pub fn untold(&mut self, key: RootKey) {
+        for user in self.by_path.values_mut().flat_map(|entry| &mut entry.roots) {
+            user.told &= user.root != key;
+        }
+    }
+
+    /// Whether the entry that [`Self::enter`] made is still there.
+    pub fn stands(&self, dir: &Path, ino: u64) -> bool {
+        self.by_path
+            .get(&*key_of(dir))
+            .is_some_and(|entry| entry.ino == Some(ino))
+    }
+
+    /// The watches of `path` and below are gone with their directories.
+    pub fn gone(&mut self, path: &Path) {
+        for key in self.below(path) {
+            if let Some(entry) = self.by_path.remove(&key) {
+                self.discount(&entry.roots);
+            }
+        }
+    }
+
+    /// Another directory may stand at `path` now; watches of `path` and below may be those of the one that stood there.
+    pub fn doubt(&mut self, path: &Path) {
+        for key in self.below(path) {
+            if let Some(entry) = self.by_path.get_mut(&key) {
+                entry.ino = None;
+            }
+        }
+    }
+
+    /// Root `key` has no more use for `dir` and what is below. Returns the paths whose watches nobody needs now.
+    pub fn leave(&mut self, dir: &Path, key: RootKey) -> Vec<PathBuf> {
+        let below = self.below(dir);
+        self.release(below, key)
+    }
+
+    /// Root `key` is gone. As [`Self::leave`], for all.
+    pub fn leave_all(&mut self, key: RootKey) -> Vec<PathBuf> {
+        let all = self
+            .by_path
+            .iter()
+            .filter(|(_, e)| e.roots.iter().any(|u| u.root == key))
+            .map(|(k, _)| k.clone())
+            .collect();
+        self.release(all, key)
+    }
+
+    /// Nothing is watched any more.
+    pub fn clear(&mut self) {
+        self.by_path.clear();
+        self.counts.clear();
+    }
+
+    /// How many directories are watched for root `key`.
+    pub fn count(&self, key: RootKey) -> u64 {
+        self.counts.get(&key).copied().unwrap_or(0)
+    }
+
+    fn release(&mut self, keys: Vec<Box<[u8]>>, root: RootKey) -> Vec<PathBuf> {
+        let mut unused = Vec::new();
+        for key in keys {
+            let Some(entry) = self.by_path.get_mut(&key) else {
+                continue;
+            };
+            let Some(at) = entry.roots.iter().position(|user| user.root == root) else {
+                continue;
+            };
+            let user = entry.roots.swap_remove(at);
+            let empty = entry.roots.is_empty();
+            self.discount(&[user]);
+            if empty {
+                self.by_path.remove(&key);
+                unused.push(path_of(&key));
+            }
+        }
+        unused
+    }
+
+    fn discount(&mut self, users: &[User]) {
+        for user in users {
+            if let Some(count) = self.counts.get_mut(&user.root) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&user.root);
+                }
+            }
+        }
+    }
+
+    fn below(&self, path: &Path) -> Vec<Box<[u8]>> {
+        let start = key_of(path);
+        self.by_path
+            .range::<[u8], _>((Bound::Included(&*start), Bound::Unbounded))
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(&start))
+            .cloned()
+            .collect()
+    }
+}
+
+fn key_of(path: &Path) -> Box<[u8]> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut key = Vec::with_capacity(bytes.len() + 1);
+    key.extend_from_slice(bytes);
+    if bytes.last() != Some(&b'/') {
+        key.push(b'/');
+    }
+    key.into_boxed_slice()
+}
+
+fn path_of(key: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(key.strip_suffix(b"/").unwrap_or(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn p(text: &str) -> &Path {
+        Path::new(text)
+    }
+
+    #[test]
+    fn a_directory_is_watched_once() {
+        let mut watches = Watches::default();
+        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Watch { stale: false });
+        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Nothing);
+        assert!(watches.has(p("/r"), 1, 7) && !watches.has(p("/r"), 2, 7));
+        assert_eq!(watches.enter(p("/r"), 1, 8), Need::Joined);
+        assert_eq!((watches.count(7), watches.count(8)), (1, 1));
+    }
+
+    #[test]
+    fn what_went_astray_is_looked_at_again_without_a_new_watch() {
+        let mut watches = Watches::default();
+        watches.enter(p("/r"), 1, 7);
+        watches.enter(p("/r"), 1, 8);
+        watches.untold(7);
+        assert!(!watches.has(p("/r"), 1, 7) && watches.has(p("/r"), 1, 8));
+        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Joined);
+        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Nothing);
+        assert_eq!(watches.count(7), 1);
+    }
+
+    #[test]
+    fn another_directory_at_the_path_needs_a_new_watch() {
+        let mut watches = Watches::default();
+        watches.enter(p("/r/a"), 1, 7);
+        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+        watches.doubt(p("/r"));
+        assert!(!watches.stands(p("/r/a"), 2));
+        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+    }
+
+    #[test]
+    fn what_is_gone_takes_all_below_and_nothing_beside() {
+        let mut watches = Watches::default();
+        for dir in ["/r/a", "/r/a/b", "/r/a/b/c", "/r/a.b", "/r/ab"] {
+            watches.enter(p(dir), 1, 7);
+        }
+        watches.gone(p("/r/a"));
+        assert_eq!(watches.count(7), 2);
+        assert!(watches.stands(p("/r/a.b"), 1) && watches.stands(p("/r/ab"), 1));
+        watches.gone(p("/r/a"));
+        assert_eq!(watches.count(7), 2);
+    }
+
+    #[test]
+    fn a_watch_stays_while_another_root_needs_it() {
+        let mut watches = Watches::default();
+        for (dir, root) in [("/r", 7), ("/r/in", 7), ("/r/in", 8), ("/r/in/x", 8)] {
+            watches.enter(p(dir), 1, root);
+        }
+        assert_eq!(watches.leave(p("/r/in"), 7), Vec::<PathBuf>::new());
+        assert_eq!(watches.leave_all(7), [p("/r")]);
+        assert_eq!(watches.leave(p("/r/in"), 8), [p("/r/in"), p("/r/in/x")]);
+        assert_eq!((watches.count(7), watches.count(8)), (0, 0));
+    }
+}
