@@ -1,0 +1,241 @@
+//! One invocation: parse, act, turn an error into a line and an exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use stepback_proto::{Item, Reply, Request, Selector, Verb, WirePath};
+
+use crate::cli::{Cli, Color};
+use crate::connection::{Connection, Endpoint, Part};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::render::Printer;
+use crate::{autostart, child, commands, place, selector};
+
+/// What every command works with.
+pub struct App {
+    /// The environment, as it was at the start.
+    pub environment: Environment,
+    /// Where the daemon is.
+    pub endpoint: Endpoint,
+    /// The only thing that prints.
+    pub printer: Printer,
+    root: Option<PathBuf>,
+}
+
+/// Runs the program; its exit code.
+pub fn main() -> u8 {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = child::become_command(&args) {
+        return code;
+    }
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(e) => return not_understood(&args, &e),
+    };
+    let printer = Printer::new(cli.json, cli.quiet, cli.color);
+    match act(cli, printer) {
+        Ok(code) => code,
+        Err(e) => printer.fail(&e),
+    }
+}
+
+fn act(cli: Cli, printer: Printer) -> Result<u8> {
+    let environment = Environment::read()?;
+    let endpoint = Endpoint::new(&environment);
+    let app = App {
+        environment,
+        endpoint,
+        printer,
+        root: cli.root,
+    };
+    commands::run(&app, cli.command)
+}
+
+/// Help and version go to stdout; anything else is one line, a hint and exit code 2.
+fn not_understood(args: &[OsString], error: &clap::Error) -> u8 {
+    let before_dashes = || args.iter().take_while(|a| *a != "--");
+    let printer = Printer::new(before_dashes().any(|a| a == "--json"), false, Color::Auto);
+    if !error.use_stderr() {
+        return match printer.text(&error.to_string()) {
+            Ok(()) => 0,
+            Err(e) => printer.fail(&e),
+        };
+    }
+    let (message, hint) = usage_of(&error.to_string());
+    printer.fail(&Error::Usage { message, hint })
+}
+
+/// The one line and the hint in clap's several lines.
+fn usage_of(text: &str) -> (String, String) {
+    let mut message = String::new();
+    let mut hint = String::new();
+    let mut usage = String::new();
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            hint = tip.to_owned();
+        } else if let Some(form) = line.strip_prefix("Usage: ") {
+            usage = form.to_owned();
+        } else if !line.starts_with("For more information") && usage.is_empty() {
+            let line = line.strip_prefix("error: ").unwrap_or(line);
+            message += if message.is_empty() { "" } else { " " };
+            message += line;
+        }
+    }
+    // Without a command clap prints its whole help.
+    if message.is_empty() || message.contains("Commands:") || message.starts_with("Checkpoints of whole") {
+        message = "a command is missing".into();
+        usage.clear();
+    }
+    if hint.is_empty() {
+        hint = if usage.is_empty() {
+            "see `stepback --help`".into()
+        } else {
+            format!("usage: {usage}")
+        };
+    }
+    (message, hint)
+}
+
+impl App {
+    /// The current directory.
+    ///
+    /// # Errors
+    /// When it is gone and the shell doesn't say what it was.
+    pub fn cwd(&self) -> Result<PathBuf> {
+        place::current(&self.environment)
+    }
+
+    /// Where the client stands: `-C`, else the current directory.
+    ///
+    /// # Errors
+    /// As [`Self::cwd`].
+    pub fn place(&self) -> Result<PathBuf> {
+        match &self.root {
+            Some(root) if root.is_absolute() => Ok(place::named(Path::new("/"), root)),
+            Some(root) => Ok(place::named(&self.cwd()?, root)),
+            None => self.cwd(),
+        }
+    }
+
+    /// A path of the command line as an absolute one.
+    ///
+    /// # Errors
+    /// As [`Self::cwd`], and for an empty path.
+    pub fn absolute(&self, path: &Path) -> Result<WirePath> {
+        if path.as_os_str().is_empty() {
+            return Err(Error::usage(
+                "a path can't be empty",
+                "`.` is the current directory",
+            ));
+        }
+        let from = if path.is_absolute() {
+            PathBuf::from("/")
+        } else {
+            self.cwd()?
+        };
+        Ok(place::absolute(&from, path).into())
+    }
+
+    /// An ID of the command line.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when it is none.
+    pub fn selector(&self, id: &OsStr) -> Result<Selector> {
+        let text = id.to_string_lossy();
+        selector::parse(&text, Timestamp::now(), &TimeZone::system())
+            .map_err(|message| Error::usage(message, selector::FORMS))
+    }
+
+    /// Asks about the place; `each` gets the items of the answer as they come.
+    ///
+    /// # Errors
+    /// Whatever the daemon, the connection or `each` fail with.
+    pub fn ask(&self, verb: Verb, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<Reply> {
+        self.ask_at(&self.place()?, verb, each)
+    }
+
+    /// As [`Self::ask`], about another place.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_at(
+        &self,
+        place: &Path,
+        verb: Verb,
+        each: &mut dyn FnMut(Item) -> Result<()>,
+    ) -> Result<Reply> {
+        let connection = autostart::connect(&self.endpoint, &self.environment)?;
+        self.ask_on(connection, place, verb, each)
+    }
+
+    /// As [`Self::ask_at`], on a connection of the caller's.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_on(
+        &self,
+        connection: Connection,
+        place: &Path,
+        verb: Verb,
+        each: &mut dyn FnMut(Item) -> Result<()>,
+    ) -> Result<Reply> {
+        let mut progress = self.printer.progress();
+        let request = Request {
+            place: place.to_owned().into(),
+            verb,
+        };
+        connection.ask(&request, &mut |part| match part {
+            Part::Progress(now) => {
+                progress.show(&now);
+                Ok(())
+            }
+            Part::Item(item) => {
+                progress.clear();
+                each(item)
+            }
+        })
+    }
+
+    /// Asks about the place and keeps all items: for answers that are small, or are one JSON value.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn collect(&self, verb: Verb) -> Result<(Vec<Item>, Reply)> {
+        let mut items = Vec::new();
+        let reply = self.ask(verb, &mut |item| {
+            items.push(item);
+            Ok(())
+        })?;
+        Ok((items, reply))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(args: &[&str]) -> (String, String) {
+        let error = Cli::try_parse_from([&["stepback"], args].concat()).unwrap_err();
+        usage_of(&error.to_string())
+    }
+
+    #[test]
+    fn usage_errors_are_one_line_and_a_hint() {
+        assert_eq!(usage(&[]).0, "a command is missing");
+        let (message, hint) = usage(&["status", "--frob"]);
+        assert_eq!(message, "unexpected argument '--frob' found");
+        assert!(hint.starts_with("usage: stepback status"), "{hint}");
+        assert_eq!(
+            usage(&["restore", "7"]).0,
+            "the following required arguments were not provided: --path <PATH>"
+        );
+        let (message, hint) = usage(&["lst"]);
+        assert_eq!(message, "unrecognized subcommand 'lst'");
+        assert!(hint.contains("list"), "{hint}");
+        assert!(!usage(&["attach", "--max-file-size", "1MB"]).0.contains('\n'));
+    }
+}

@@ -1,0 +1,71 @@
+//! `stepback detach`
+
+use std::path::PathBuf;
+
+use stepback_proto::{Reply, Verb};
+
+use crate::app::App;
+use crate::confirm;
+use crate::error::{Error, Result};
+use crate::render::path::shown;
+use crate::render::{count, json};
+
+/// Stop watching a directory.
+///
+/// Its checkpoints stay, and come back with the next attach. With --forget they are deleted, also those of a directory
+/// that was detached before.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory; -C or the current one when absent
+    path: Option<PathBuf>,
+    /// Also delete all its checkpoints
+    #[arg(long)]
+    forget: bool,
+    /// Don't ask before checkpoints are deleted
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub fn run(app: &App, args: &Args) -> Result<u8> {
+    let place = match &args.path {
+        Some(path) => app.absolute(path)?.as_path().to_owned(),
+        None => app.place()?,
+    };
+    if args.forget && !args.yes {
+        let reply = app.ask_at(&place, Verb::Status { verify: false }, &mut |_| Ok(()))?;
+        let Reply::Status(status) = reply else {
+            return Err(Error::Unexpected("status"));
+        };
+        let what = match &status.root {
+            Some(root) => {
+                format!(
+                    "all {} of {}",
+                    count(root.checkpoints, "checkpoint", "checkpoints"),
+                    shown(&root.path)
+                )
+            }
+            None => format!("all checkpoints of {}", shown(&place.clone().into())),
+        };
+        confirm::ask(&app.printer, &format!("Delete {what} for good?"))?;
+    }
+    let reply = app.ask_at(&place, Verb::Detach { forget: args.forget }, &mut |_| Ok(()))?;
+    let Reply::Detached { path, id, forgotten } = reply else {
+        return Err(Error::Unexpected("detach"));
+    };
+    if app.printer.json {
+        app.printer.json(&json::detached(&path, &id, forgotten))?;
+        return Ok(0);
+    }
+    let rest = if forgotten {
+        ", its checkpoints are deleted"
+    } else {
+        ""
+    };
+    app.printer
+        .text(&format!("detached: {} ({id}){rest}\n", shown(&path)))?;
+    if !forgotten {
+        app.printer
+            .hint("`stepback attach` continues its history, `stepback detach --forget` deletes it");
+    }
+    Ok(0)
+}

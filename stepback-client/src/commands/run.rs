@@ -1,0 +1,245 @@
+//! `stepback run`: a command in a session of its own.
+//!
+//! Whatever happens to stepback, the command runs, and what happens to the command is what `run` reports.
+
+mod foreground;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use foreground::Signals;
+use nix::sys::signal::SigSet;
+use stepback_proto::{Attach, Item, Reply, SessionPath, Verb};
+
+use super::session::summary;
+use crate::app::App;
+use crate::autostart;
+use crate::child;
+use crate::error::{Error, Result};
+use crate::render::path::{one_line, shown};
+
+/// How long the daemon may take for its first word before the command goes on without it.
+const WELCOME_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may then say nothing. A scan of a large directory may take this long, though it reports progress.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many changed paths the summary names.
+const PATHS_MAX: usize = 10;
+
+/// Run a command in a session of its own, with a checkpoint before and after.
+///
+/// The directory is attached if need be. The command has the terminal, the signals and the exit code that it would have
+/// without `run`. When stepback fails, a warning is printed and the command runs all the same.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The session's name; one is made up when absent
+    #[arg(long)]
+    name: Option<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub fn run(app: &App, args: &Args) -> Result<u8> {
+    if app.printer.json {
+        return Err(Error::usage(
+            "run takes no --json",
+            "`stepback session show --json` sums up what it did",
+        ));
+    }
+    let session = match open_session(app, args) {
+        Ok(session) => Some(session),
+        Err(e) => {
+            warn(
+                app,
+                "no session, the command runs without checkpoints of its own",
+                &e,
+            );
+            None
+        }
+    };
+    let code = run_command(app, &args.command);
+    if let Some((place, name)) = session
+        && let Err(e) = close_session(app, &place, &name)
+    {
+        warn(app, &format!("session {name} isn't ended properly"), &e);
+    }
+    Ok(code)
+}
+
+fn warn(app: &App, what: &str, error: &Error) {
+    let hint = error.hint();
+    let hint = if hint.is_empty() {
+        hint
+    } else {
+        format!(" ({hint})")
+    };
+    app.printer.warn(&one_line(&format!("{what}: {error}{hint}")));
+}
+
+/// Opens the session, in a root that is attached if need be; where it is and its name.
+fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
+    let place = app.place()?;
+    let reply = ask(app, &place, Verb::Status { verify: false }, &mut |_| {})?;
+    let Reply::Status(status) = reply else {
+        return Err(Error::Unexpected("status"));
+    };
+    if status.root.is_none() {
+        attach(app, &place)?;
+    }
+    let words: Vec<String> = args
+        .command
+        .iter()
+        .map(|w| quoted(&w.to_string_lossy()))
+        .collect();
+    let verb = Verb::SessionStart {
+        name: args.name.clone(),
+        command: Some(words.join(" ")),
+        pid: Some(std::process::id()),
+    };
+    let reply = ask(app, &place, verb, &mut |_| {})?;
+    let Reply::SessionStarted { session, .. } = reply else {
+        return Err(Error::Unexpected("session start"));
+    };
+    Ok((place, session))
+}
+
+fn attach(app: &App, place: &Path) -> Result<()> {
+    let options = Attach {
+        path: place.into(),
+        here: false,
+        include: Vec::new(),
+        max_file_size: None,
+        force: false,
+        new: false,
+        yes: false,
+    };
+    let reply = ask(app, place, Verb::Attach(options), &mut |_| {})?;
+    let Reply::Attached(attached) = reply else {
+        return Err(Error::Unexpected("attach"));
+    };
+    app.printer.note(&format!("attached: {}", shown(&attached.path)));
+    Ok(())
+}
+
+fn close_session(app: &App, place: &Path, name: &str) -> Result<()> {
+    let end = Verb::SessionEnd {
+        name: Some(name.to_owned()),
+        revert: None,
+    };
+    ask(app, place, end, &mut |_| {})?;
+    let mut paths = Vec::new();
+    ask(
+        app,
+        place,
+        Verb::SessionShow {
+            name: Some(name.to_owned()),
+        },
+        &mut |item| {
+            if let Item::SessionPath(path) = item {
+                paths.push(path);
+            }
+        },
+    )?;
+    summarise(app, name, &paths);
+    Ok(())
+}
+
+fn summarise(app: &App, name: &str, paths: &[SessionPath]) {
+    if paths.is_empty() {
+        app.printer
+            .note(&format!("stepback: session {name}: nothing changed"));
+        return;
+    }
+    app.printer
+        .note(&format!("stepback: session {name}: {}", summary(paths)));
+    for path in paths.iter().take(PATHS_MAX) {
+        app.printer.note(&format!(
+            "  {} {}{}",
+            path.status.letter(),
+            shown(&path.path),
+            if path.dir { "/" } else { "" }
+        ));
+    }
+    if paths.len() > PATHS_MAX {
+        app.printer.note(&format!(
+            "  ... and {} more (`stepback session show {name}`)",
+            paths.len() - PATHS_MAX
+        ));
+    }
+    app.printer
+        .hint(&format!("`stepback rewind session:{name}` takes it back"));
+}
+
+fn ask(app: &App, place: &Path, verb: Verb, each: &mut dyn FnMut(Item)) -> Result<Reply> {
+    let endpoint = app.endpoint.with_patience(WELCOME_PATIENCE);
+    let connection = autostart::connect(&endpoint, &app.environment)?;
+    connection.limit(Some(PATIENCE))?;
+    app.ask_on(connection, place, verb, &mut |item| {
+        each(item);
+        Ok(())
+    })
+}
+
+/// Runs the command on the user's terminal; its exit code, or 128 and the number of the signal that killed it.
+fn run_command(app: &App, words: &[OsString]) -> u8 {
+    let signals = Signals::take();
+    let accompanied = match &signals {
+        Ok(signals) => accompanied(app, words, signals),
+        Err(e) => {
+            app.printer
+                .warn(&format!("signals sent to run don't reach the command: {e}"));
+            child::command(words, &SigSet::empty())
+                .and_then(|mut c| c.status())
+                .map(exit_code)
+        }
+    };
+    accompanied.unwrap_or_else(|e| {
+        app.printer
+            .warn(&format!("how the command ended isn't known: {e}"));
+        u8::MAX
+    })
+}
+
+fn accompanied(app: &App, words: &[OsString], signals: &Signals) -> io::Result<u8> {
+    let mut child = child::command(words, signals.taken())?.spawn()?;
+    signals.accompany(&child).or_else(|e| {
+        app.printer.warn(&format!(
+            "signals sent to run don't reach the command any longer: {e}"
+        ));
+        child.wait().map(exit_code)
+    })
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|n| 128 + n));
+    code.and_then(|n| u8::try_from(n).ok()).unwrap_or(u8::MAX)
+}
+
+/// A word as a shell would take it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_can_be_read_back() {
+        assert_eq!(quoted("cargo"), "cargo");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("a b"), "'a b'");
+    }
+}

@@ -1,0 +1,46 @@
+//! `stepback status`
+
+use jiff::Timestamp;
+use stepback_proto::{Item, Reply, Verb};
+
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::render::path::shown;
+use crate::render::{json, status};
+
+/// Say whether this directory is protected, and what isn't covered.
+///
+/// Waits a moment for the events of everything written before it. Exits 0 also where no directory is attached.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also check the store's integrity
+    #[arg(long)]
+    verify: bool,
+}
+
+pub fn run(app: &App, args: &Args) -> Result<u8> {
+    let (items, reply) = app.collect(Verb::Status { verify: args.verify })?;
+    let Reply::Status(answer) = reply else {
+        return Err(Error::Unexpected("status"));
+    };
+    let not_captured: Vec<_> = items
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::NotCaptured(path) => Some(path),
+            _ => None,
+        })
+        .collect();
+    if app.printer.json {
+        app.printer.json(&json::status(&answer, &not_captured))?;
+    } else {
+        let place = shown(&app.place()?.into());
+        app.printer.text(&status::text(
+            &answer,
+            &not_captured,
+            &place,
+            Timestamp::now(),
+            app.printer.color(),
+        ))?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,110 @@
+//! The environment, read once. The only file that asks for variables.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::error::{Error, Result};
+
+/// The variables that matter to the client.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// `STEPBACK_SOCKET`: the daemon's socket.
+    pub socket: Option<PathBuf>,
+    /// `STEPBACK_STATE_DIR`, else `$XDG_STATE_HOME/stepback`, else `~/.local/state/stepback`; absolute.
+    pub state: PathBuf,
+    /// `XDG_RUNTIME_DIR`.
+    pub runtime: Option<PathBuf>,
+    /// `STEPBACKD`: the daemon's binary.
+    pub daemon: Option<PathBuf>,
+    /// `STEPBACK_NO_AUTOSTART` is `1`.
+    pub no_autostart: bool,
+    /// `PWD`, what the shell believes the current directory to be.
+    pub pwd: Option<PathBuf>,
+    /// `GIT_PAGER`, else `PAGER`.
+    pub pager: Option<OsString>,
+    /// `LESS` is set, so that the pager's options are the user's own.
+    pub less: bool,
+    /// `LV` is set.
+    pub lv: bool,
+    /// `PATH`.
+    pub path: Option<OsString>,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// When there is no way to tell where the state directory is.
+    pub fn read() -> Result<Self> {
+        let absolute = |name| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let state = match (
+            path("STEPBACK_STATE_DIR")?,
+            absolute("XDG_STATE_HOME"),
+            absolute("HOME"),
+        ) {
+            (Some(dir), _, _) => dir,
+            (None, Some(base), _) => base.join("stepback"),
+            (None, None, Some(home)) => home.join(".local/state/stepback"),
+            (None, None, None) => {
+                return Err(Error::Environment {
+                    message: "HOME isn't set, so that there is no place for stepback's state".into(),
+                    hint: "set HOME or STEPBACK_STATE_DIR to an absolute path".into(),
+                });
+            }
+        };
+        Ok(Self {
+            socket: path("STEPBACK_SOCKET")?,
+            state,
+            runtime: absolute("XDG_RUNTIME_DIR"),
+            daemon: path("STEPBACKD")?,
+            no_autostart: var("STEPBACK_NO_AUTOSTART").is_some_and(|v| v == "1"),
+            pwd: absolute("PWD"),
+            pager: env::var_os("GIT_PAGER").or_else(|| env::var_os("PAGER")),
+            less: env::var_os("LESS").is_some(),
+            lv: env::var_os("LV").is_some(),
+            path: env::var_os("PATH"),
+        })
+    }
+
+    /// The first program of this name in `PATH`. Relative entries are passed over.
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        let path = self.path.as_ref()?;
+        env::split_paths(path)
+            .filter(|dir| dir.is_absolute())
+            .map(|dir| dir.join(name))
+            .find(|p| is_program(p))
+    }
+}
+
+/// Whether `path` is a file that we may execute.
+pub fn is_program(path: &Path) -> bool {
+    path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+}
+
+/// Names of the variables that steer git, which it must not see: `GIT_*` but `GIT_PAGER`.
+pub fn git_variables() -> Vec<OsString> {
+    env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.as_encoded_bytes().starts_with(b"GIT_") && name != "GIT_PAGER")
+        .collect()
+}
+
+/// A variable that is set and not empty.
+fn var(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|v| !v.is_empty())
+}
+
+/// A variable that names a path; made absolute.
+fn path(name: &str) -> Result<Option<PathBuf>> {
+    var(name)
+        .map(|value| {
+            std::path::absolute(&value).map_err(|e| Error::Environment {
+                message: format!("{name} names a relative path and there is no current directory: {e}"),
+                hint: format!("set {name} to an absolute path"),
+            })
+        })
+        .transpose()
+}

@@ -1,0 +1,29 @@
+//! `stepback`: lists, diffs, rewinds and redoes the checkpoints that `stepbackd` keeps.
+//!
+//! One invocation is one request to the daemon over its socket (a few commands make two or three: preview, question,
+//! act). The client is blocking and small on purpose, so that it starts fast. It never opens a store, a registry or a
+//! root itself; what concerns the user's own programs (git, the pager, the command of `run`) it does itself.
+//!
+//! Data goes to stdout, everything else to stderr. Only `render` prints, only `environment` reads the environment.
+
+mod app;
+mod autostart;
+mod child;
+mod cli;
+mod commands;
+mod confirm;
+mod connection;
+mod environment;
+mod error;
+mod id_path;
+mod pager;
+mod place;
+mod render;
+mod selector;
+mod size;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(app::main())
+}

@@ -1,0 +1,261 @@
+//! `status` for people. The first line answers "am I protected?".
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use owo_colors::Style;
+use stepback_proto::{NamedPath, RootState, RootStatus, Status};
+
+use super::path::{one_line, shown};
+use super::time::{both, clock};
+use super::{count, grouped, paint};
+use crate::size;
+
+/// How many paths that aren't captured are listed; `--json` has all.
+const PATHS_MAX: usize = 50;
+
+/// How many gaps in the coverage are listed, the latest of them.
+const GAPS_MAX: usize = 5;
+
+/// The whole text. `place` is where the client stands.
+pub fn text(status: &Status, not_captured: &[NamedPath], place: &str, now: Timestamp, color: bool) -> String {
+    let mut out = String::new();
+    match &status.root {
+        None => {
+            let no = paint(color, Style::new().red().bold(), "not protected");
+            out += &format!("{no}: no attached directory holds {place}\n");
+            out += "  hint: `stepback attach` starts to watch it\n";
+        }
+        Some(root) => out += &about_root(root, not_captured, now, color),
+    }
+    let d = &status.daemon;
+    let line = format!(
+        "daemon {} (pid {}), up {}, {} of memory",
+        one_line(&d.version),
+        d.pid,
+        duration(d.uptime_s),
+        size::human(d.rss_bytes)
+    );
+    out + &line + "\n"
+}
+
+fn about_root(root: &RootStatus, not_captured: &[NamedPath], now: Timestamp, color: bool) -> String {
+    let zone = TimeZone::system();
+    let mut out = String::new();
+    if let Some(u) = &root.unfinished {
+        let head = format!("unfinished: {} to {}", one_line(&u.operation), u.target);
+        let head = paint(color, Style::new().red().bold(), &head);
+        out += &format!(
+            "{head}, begun {}, was interrupted\n",
+            both(u.started_ms, now, &zone)
+        );
+        out += "  hint: `stepback recover` finishes it, `stepback recover --undo` takes it back\n";
+    }
+    let (good, words) = protection(root);
+    let style = if good {
+        Style::new().green().bold()
+    } else {
+        Style::new().red().bold()
+    };
+    out += &format!("{}: {}\n", paint(color, style, words), sentence(root));
+    let mut line = |name: &str, value: &str| out += &format!("  {name:<13}{value}\n");
+    match root.last {
+        Some(last) => line(
+            "latest",
+            &format!("checkpoint {}, {}", last.id, both(last.time_ms, now, &zone)),
+        ),
+        None => line("latest", "no checkpoint yet"),
+    }
+    line("now", settled(root));
+    line(
+        "checkpoints",
+        &format!("{}, {} to redo", grouped(root.checkpoints), grouped(root.redo)),
+    );
+    let open: Vec<String> = root.sessions.iter().map(|s| one_line(s)).collect();
+    line(
+        "session",
+        &if open.len() > 1 {
+            open.join(", ")
+        } else {
+            one_line(&root.session)
+        },
+    );
+    line(
+        "store",
+        &format!("{} ({})", shown(&root.store), size::human(root.store_bytes)),
+    );
+    if let Some(p) = &root.progress {
+        let of = if p.total > 0 {
+            format!(" of {}", grouped(p.total))
+        } else {
+            String::new()
+        };
+        line(
+            "progress",
+            &format!("{}: {}{of}", one_line(&p.what), grouped(p.done)),
+        );
+    }
+    if let Some(seconds) = root.poll_seconds {
+        line("polled", &format!("every {seconds} s"));
+    }
+    if root.missed > 0 {
+        line(
+            "missed",
+            &format!(
+                "{} that no event told, found by a scan",
+                count(root.missed, "change", "changes")
+            ),
+        );
+    }
+    for gap in root.gaps.iter().rev().take(GAPS_MAX) {
+        let span = format!(
+            "{} to {}",
+            clock(gap.from_ms, now, &zone),
+            clock(gap.to_ms, now, &zone)
+        );
+        line("not watched", &format!("{span}: {}", one_line(&gap.reason)));
+    }
+    let patterns: Vec<String> = root.builtin.iter().map(|p| one_line(p)).collect();
+    let builtin = if patterns.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "; by built-in patterns, which a `!` rule overrides: {}",
+            patterns.join(" ")
+        )
+    };
+    line(
+        "left out",
+        &format!("ignored files (`attach --include` takes some in){builtin}"),
+    );
+    if !not_captured.is_empty() {
+        line("not captured", &count(not_captured.len() as u64, "path", "paths"));
+        for p in not_captured.iter().take(PATHS_MAX) {
+            out += &format!("    {} ({})\n", shown(&p.path), one_line(&p.reason));
+        }
+        if not_captured.len() > PATHS_MAX {
+            let more = (not_captured.len() - PATHS_MAX) as u64;
+            out += &format!("    ... and {} more (--json names them)\n", grouped(more));
+        }
+    }
+    for w in &root.warnings {
+        out += &format!(
+            "{} {}\n",
+            paint(color, Style::new().yellow(), "warning:"),
+            one_line(&w.message)
+        );
+        if !w.hint.is_empty() {
+            out += &format!("  hint: {}\n", one_line(&w.hint));
+        }
+    }
+    out
+}
+
+/// Whether edits become checkpoints now, and the words that say so.
+fn protection(root: &RootStatus) -> (bool, &'static str) {
+    match root.state {
+        RootState::Watching | RootState::Polling => (true, "protected"),
+        RootState::Indexing if root.checkpoints > 0 => (true, "protected, scanning"),
+        RootState::Indexing => (false, "not protected yet, first scan"),
+        RootState::Degraded => (true, "protected in part"),
+        RootState::Missing => (false, "not protected, the directory is missing"),
+        RootState::Replaced => (false, "not protected, another directory is in its place"),
+        RootState::Failed => (false, "not protected, captures fail"),
+    }
+}
+
+fn sentence(root: &RootStatus) -> String {
+    let path = shown(&root.path);
+    match root.state {
+        RootState::Missing => format!("{path} (`stepback rewind` puts it back)"),
+        RootState::Replaced => format!("{path} (`stepback attach {path}` settles what it is)"),
+        RootState::Failed => format!("{path} (see the warnings below)"),
+        _ => {
+            let watched = count(root.watches, "watched directory", "watched directories");
+            format!("{path}, {} in {watched}", count(root.files, "file", "files"))
+        }
+    }
+}
+
+fn settled(root: &RootStatus) -> &'static str {
+    match root.settled {
+        Some(true) => "every edit so far is in a checkpoint",
+        Some(false) => "edits wait to settle, then become a checkpoint",
+        None => "edits are found at the next look",
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepback_proto::{Backend, DaemonInfo, Unfinished, WirePath};
+
+    use super::*;
+
+    fn status() -> Status {
+        let path = |p: &str| WirePath(p.as_bytes().to_vec());
+        let daemon = DaemonInfo {
+            version: "0.1.0".into(),
+            pid: 7,
+            uptime_s: 61,
+            rss_bytes: 1 << 20,
+            socket: path("/s"),
+            log: None,
+        };
+        let root = RootStatus {
+            path: path("/p"),
+            id: "p-1".into(),
+            state: RootState::Watching,
+            backend: Backend::Inotify,
+            watches: 1,
+            files: 1234,
+            settled: Some(true),
+            session: "watch".into(),
+            sessions: vec![],
+            checkpoints: 3,
+            redo: 0,
+            last: None,
+            store: path("/st"),
+            store_bytes: 0,
+            unfinished: None,
+            progress: None,
+            poll_seconds: None,
+            missed: 0,
+            gaps: vec![],
+            warnings: vec![],
+            builtin: vec!["target/".into()],
+        };
+        Status {
+            daemon,
+            root: Some(root),
+        }
+    }
+
+    #[test]
+    fn the_first_line_answers_whether_one_is_protected() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut s = status();
+        let first = |s: &Status| text(s, &[], "/p", now, false).lines().next().unwrap().to_owned();
+        assert_eq!(first(&s), "protected: /p, 1,234 files in 1 watched directory");
+        s.root.as_mut().unwrap().unfinished = Some(Unfinished {
+            operation: "rewind".into(),
+            target: 7,
+            started_ms: 0,
+        });
+        let whole = text(&s, &[], "/p", now, false);
+        assert!(whole.starts_with("unfinished: rewind to 7"), "{whole}");
+        assert!(
+            whole.lines().nth(1).unwrap().contains("stepback recover"),
+            "{whole}"
+        );
+        s.root = None;
+        assert_eq!(first(&s), "not protected: no attached directory holds /p");
+    }
+}
