@@ -1,0 +1,61 @@
+# Everything here needs Rust, a C compiler and git; some tests use more, and say so when they skip.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man/man1
+DATADIR ?= $(PREFIX)/share
+UNITDIR ?= $(PREFIX)/lib/systemd/user
+TARGET ?= target
+
+.PHONY: build release demo test lint soak install uninstall
+
+build:
+	$(CARGO) build --workspace --locked
+
+release:
+	$(CARGO) build --release --workspace --locked
+
+# The main job, played in a scratch copy of this source tree.
+demo: release
+	tests/demo.sh $(TARGET)/release
+
+# The end-to-end tests run both programs, which must be built before.
+test: build
+	$(CARGO) test --workspace --locked
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Many rounds of what `make test` does a few of.
+soak: build
+	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
+		kill:: many_clients::
+
+install: release
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)
+	install -m 755 $(TARGET)/release/stepback $(TARGET)/release/stepbackd $(DESTDIR)$(BINDIR)
+	$(TARGET)/release/stepback man $(DESTDIR)$(MANDIR)
+	install -d $(DESTDIR)$(DATADIR)/bash-completion/completions $(DESTDIR)$(DATADIR)/zsh/site-functions \
+		$(DESTDIR)$(DATADIR)/fish/vendor_completions.d
+	$(TARGET)/release/stepback completions bash > $(DESTDIR)$(DATADIR)/bash-completion/completions/stepback
+	$(TARGET)/release/stepback completions zsh > $(DESTDIR)$(DATADIR)/zsh/site-functions/_stepback
+	$(TARGET)/release/stepback completions fish > $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/stepback.fish
+	if [ "$$(uname)" = Linux ]; then \
+		install -d $(DESTDIR)$(UNITDIR); \
+		for unit in stepbackd.service stepbackd.socket; do \
+			sed 's|@BINDIR@|$(BINDIR)|' systemd/$$unit > $(DESTDIR)$(UNITDIR)/$$unit; \
+		done; \
+	else \
+		install -d $(DESTDIR)$(DATADIR)/stepback; \
+		sed 's|@BINDIR@|$(BINDIR)|' launchd/stepbackd.plist > $(DESTDIR)$(DATADIR)/stepback/stepbackd.plist; \
+	fi
+
+uninstall:
+	rm -f $(DESTDIR)$(BINDIR)/stepback $(DESTDIR)$(BINDIR)/stepbackd $(DESTDIR)$(MANDIR)/stepback.1 \
+		$(DESTDIR)$(MANDIR)/stepback-*.1 \
+		$(DESTDIR)$(DATADIR)/bash-completion/completions/stepback $(DESTDIR)$(DATADIR)/zsh/site-functions/_stepback \
+		$(DESTDIR)$(DATADIR)/fish/vendor_completions.d/stepback.fish \
+		$(DESTDIR)$(UNITDIR)/stepbackd.service $(DESTDIR)$(UNITDIR)/stepbackd.socket \
+		$(DESTDIR)$(DATADIR)/stepback/stepbackd.plist

@@ -1,0 +1,42 @@
+//! Both programs, end to end: one topic per file.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod architecture;
+mod cases_git;
+mod cases_loss;
+mod cases_tree;
+mod diff;
+mod errors;
+mod gone_root;
+mod ids;
+mod json;
+mod kill;
+mod kinds_of_project;
+mod main_job;
+mod many_clients;
+mod packaging;
+mod redo;
+mod restart;
+mod restore;
+mod run;
+mod session;
+mod settle;
+mod shell_edits;
+mod support;
+mod trace;
+
+/// A file that isn't named above would be compiled by nobody and run by nobody.
+#[test]
+fn every_file_here_is_a_module() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("it");
+    let main = std::fs::read_to_string(dir.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(
+            module == "main" || main.contains(&format!("mod {module};\n")),
+            "{name} is not in main.rs"
+        );
+    }
+}

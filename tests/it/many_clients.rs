@@ -1,0 +1,124 @@
+//! Twenty clients at once on three roots.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stepback_tests::{Project, Random, Sandbox, Snapshot};
+
+const CLIENTS: u64 = 20;
+const STATES: usize = 6;
+
+struct Known<'a> {
+    project: Project<'a>,
+    ids: Vec<u64>,
+    trees: Vec<String>,
+    snapshots: Vec<Snapshot>,
+}
+
+/// `STEPBACK_SECONDS`, else 8.
+fn seconds() -> u64 {
+    std::env::var("STEPBACK_SECONDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(8)
+}
+
+fn known<'a>(sandbox: &'a Sandbox, name: &str) -> Known<'a> {
+    let project = sandbox.project(name);
+    project.sh("mkdir -p d; for i in 1 2 3 4 5 6 7 8 9; do echo same > d/same$i; done; echo 0 > f");
+    project.attach();
+    let mut known = Known {
+        project,
+        ids: Vec::new(),
+        trees: Vec::new(),
+        snapshots: Vec::new(),
+    };
+    for state in 0..STATES {
+        let script = format!("echo {name} state {state} > f; rm -f d/only*; echo {state} > d/only{state}");
+        known.project.sh(&script);
+        let saved = known.project.json(&["save"]);
+        known.ids.push(saved["id"].as_u64().unwrap());
+        known.trees.push(saved["tree"].as_str().unwrap().to_owned());
+        known.snapshots.push(known.project.tree());
+    }
+    known
+}
+
+impl Known<'_> {
+    /// One request, whose answer must be right whatever the others do.
+    fn ask(&self, random: &mut Random) {
+        let state = random.below(STATES as u64) as usize;
+        let id = self.ids[state].to_string();
+        let name = self.project.path.file_name().unwrap().to_str().unwrap();
+        match random.below(10) {
+            0..=2 => {
+                let listed = self.project.list();
+                for (id, tree) in self.ids.iter().zip(&self.trees) {
+                    let entry = listed.iter().find(|c| c["id"] == *id).unwrap();
+                    assert_eq!(entry["tree"], tree.as_str());
+                }
+                let order: Vec<_> = listed.iter().map(|c| c["id"].as_u64().unwrap()).collect();
+                assert!(order.is_sorted_by(|a, b| a > b), "newest first: {order:?}");
+            }
+            3..=4 => {
+                let text = self
+                    .project
+                    .stepback(&["show", &format!("{id}:f")])
+                    .exits(0)
+                    .text();
+                assert_eq!(text, format!("{name} state {state}\n"));
+            }
+            5..=6 => {
+                let other = (state + 1) % STATES;
+                let diff = self.project.json(&["diff", &id, &self.ids[other].to_string()]);
+                let mut paths = crate::support::paths(&diff["files"]);
+                paths.sort();
+                let mut wanted = vec![format!("d/only{state}"), format!("d/only{other}"), "f".to_owned()];
+                wanted.sort();
+                assert_eq!(paths, wanted);
+            }
+            7..=8 => {
+                let saved = self.project.json(&["save"]);
+                let tree = saved["tree"].as_str().unwrap().to_owned();
+                assert!(self.trees.contains(&tree), "no state of this root: {saved}");
+            }
+            _ => {
+                let report = self.project.rewind(self.ids[state]);
+                assert_eq!(report["target"], self.ids[state]);
+                assert_eq!(report["kept"], serde_json::json!([]));
+            }
+        }
+    }
+}
+
+#[test]
+fn twenty_clients_on_three_roots_get_right_answers() {
+    let sandbox = Sandbox::new();
+    let roots: Vec<Known<'_>> = ["red", "green", "blue"]
+        .iter()
+        .map(|name| known(&sandbox, name))
+        .collect();
+    let asked = AtomicU64::new(0);
+    let seed = Random::new("many clients").next();
+    let end = Instant::now() + Duration::from_secs(seconds());
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (roots, asked) = (&roots, &asked);
+            scope.spawn(move || {
+                let mut random = Random::seeded(seed.wrapping_add(client));
+                while Instant::now() < end {
+                    roots[random.below(3) as usize].ask(&mut random);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    println!("{} requests in {} s", asked.into_inner(), seconds());
+    for root in &roots {
+        let state = STATES / 2;
+        root.project.rewind(root.ids[state]);
+        root.snapshots[state].same(&root.project.tree(), "at the end");
+        root.project.fsck();
+    }
+}

@@ -1,0 +1,206 @@
+//! The daemon goes and comes back.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use stepback_tests::{Sandbox, eventually};
+
+use crate::support::entry;
+
+#[test]
+fn edits_made_meanwhile_become_one_reconcile_checkpoint_and_all_roots_resume() {
+    let sandbox = Sandbox::new();
+    let (one, two, three) = (
+        sandbox.project("one"),
+        sandbox.project("two"),
+        sandbox.project("three"),
+    );
+    for project in [&one, &two, &three] {
+        project.sh("printf 'v1\n' > a; mkdir d; printf 'v1\n' > d/b");
+        project.attach();
+        project.save();
+    }
+    let before = [one.ids(), two.ids(), three.ids()];
+    one.stepback(&["daemon", "stop"]).exits(0);
+    assert_eq!(one.stepback(&["daemon", "status"]).code(), 1);
+    one.sh("printf 'v2\n' > a; rm d/b; mkdir e; printf 'new\n' > e/c");
+    two.sh("printf 'v2\n' > d/b");
+    one.stepback(&["daemon", "start"]).exits(0);
+
+    for (project, ids) in [(&one, &before[0]), (&two, &before[1])] {
+        eventually("the reconcile checkpoint", Duration::from_secs(30), || {
+            project.ids().len() > ids.len()
+        });
+        project.settle();
+        let now = project.ids();
+        assert_eq!(now.len(), ids.len() + 1, "one for all that happened");
+        let made = entry(project, now[0]);
+        assert_eq!(made["trigger"], "reconcile");
+        assert_eq!(made["base"], ids[0]);
+        assert_eq!(
+            project.json(&["diff", "latest", "-w"])["files"],
+            serde_json::json!([])
+        );
+    }
+    three.settle();
+    assert_eq!(three.ids(), before[2], "nothing happened there");
+
+    let roots = one.json(&["roots"]);
+    assert_eq!(roots.as_array().unwrap().len(), 3);
+    for root in roots.as_array().unwrap() {
+        assert!(
+            ["watching", "polling"].contains(&root["state"].as_str().unwrap()),
+            "{root}"
+        );
+    }
+    for project in [&one, &two, &three] {
+        project.write("a", "v3\n");
+        project.settle();
+        assert_eq!(project.stepback(&["show", "latest:a"]).exits(0).text(), "v3\n");
+    }
+}
+
+#[test]
+fn the_store_describes_itself_when_registry_and_caches_are_gone() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'v1\n' > a");
+    project.attach();
+    let first = project.save();
+    project.json(&["session", "start", "work"]);
+    project.sh("printf 'v2\n' > a; printf 'n\n' > n");
+    let second = project.save();
+    project.json(&["session", "end"]);
+    project.json(&["session", "start", "open"]);
+    project.json(&["pin", &second.to_string()]);
+    project.sh("printf 'v3\n' > a");
+    project.rewind(first);
+    let highest = project.ids()[0];
+
+    let story = || {
+        let list = project.json(&["list", "--all"]);
+        let root = project.status();
+        let sessions = project.json(&["session", "list"]);
+        let pick = |keys: &[&str], of: &Value| keys.iter().map(|k| of[*k].clone()).collect::<Vec<_>>();
+        (
+            list["checkpoints"].clone(),
+            list["redo"].clone(),
+            list["current"].clone(),
+            pick(
+                &[
+                    "path",
+                    "id",
+                    "session",
+                    "sessions",
+                    "checkpoints",
+                    "redo",
+                    "store",
+                ],
+                &root,
+            )
+            .into_iter()
+            .map(|mut v| {
+                // Its size moves with what maintenance did.
+                if let Some(store) = v.as_object_mut() {
+                    store.remove("bytes");
+                }
+                v
+            })
+            .collect::<Vec<_>>(),
+            sessions,
+        )
+    };
+    let before = story();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    fs::remove_file(sandbox.state().join("roots.json")).unwrap();
+    drop(fs::remove_dir_all(sandbox.state().join("cache")));
+    project.fails(&["list"], 1, "not_attached");
+    let attached = project.json(&["attach", "--here"]);
+    assert_eq!(attached["created"], false, "{attached}");
+    assert_eq!(story(), before);
+
+    project.redo();
+    assert_eq!(project.read("a"), b"v3\n");
+    assert_eq!(project.read("n"), b"n\n");
+    project.write("a", "v4\n");
+    assert!(project.save() > highest, "a number is never given twice");
+}
+
+#[test]
+fn numbers_are_not_reused_after_drop_and_restart() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'v1\n' > a");
+    let first = project.attach();
+    project.write("a", "v2\n");
+    let second = project.save();
+    project.rewind(first);
+    project.json(&["redo", "-y"]);
+    project.rewind(first);
+    project.stepback(&["drop", &second.to_string(), "-y"]).exits(0);
+    project.stepback(&["daemon", "restart"]).exits(0);
+    project.write("a", "v3\n");
+    assert!(project.save() > second);
+    project.fails(&["show", &second.to_string()], 1, "no_such_checkpoint");
+}
+
+#[test]
+fn a_term_takes_the_pending_checkpoint_and_ends_within_five_seconds() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    project.attach();
+    project.write("a", "just written\n");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.ended(Duration::from_secs(6)), Some(0));
+    let _daemon = sandbox.daemon();
+    project.settle();
+    let latest = project.list()[0].clone();
+    assert_eq!(
+        project.stepback(&["show", "latest:a"]).exits(0).text(),
+        "just written\n"
+    );
+    assert_eq!(
+        latest["trigger"], "auto",
+        "taken before the end, not found after it: {latest}"
+    );
+}
+
+#[test]
+fn a_kill_loses_no_checkpoint() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    project.attach();
+    for i in 0..5 {
+        project.write("a", format!("{i}\n"));
+        project.save();
+    }
+    let before = project.list();
+    daemon.kill();
+    let _daemon = sandbox.daemon();
+    assert_eq!(project.list(), before);
+    project.fsck();
+}
+
+#[test]
+fn a_second_daemon_says_who_serves_already() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    let mut second = sandbox.command(sandbox.program("stepbackd"), sandbox.dir());
+    second.arg("--foreground");
+    let second = stepback_tests::finish(
+        stepback_tests::start(&mut second),
+        "the second daemon",
+        Duration::from_secs(20),
+    )
+    .exits(0);
+    assert!(
+        format!("{}{}", second.text(), second.stderr).contains(&daemon.pid().to_string()),
+        "it names the pid: {second:#?}"
+    );
+    project.attach();
+}

@@ -1,0 +1,178 @@
+//! When a checkpoint is made, and when none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stepback_tests::{Sandbox, pause};
+
+#[test]
+fn settled_never_lies() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 0 > f; mkdir d");
+    project.attach();
+    let mut pending = 0;
+    for i in 1..=30 {
+        let text = format!("value {i}\n");
+        project.write(if i % 2 == 0 { "f" } else { "d/g" }, &text);
+        if project.status()["settled"] == true {
+            let shown = project
+                .stepback(&["show", if i % 2 == 0 { "latest:f" } else { "latest:d/g" }])
+                .exits(0);
+            assert_eq!(shown.text(), text, "settled, but not in the checkpoint");
+        } else {
+            pending += 1;
+        }
+    }
+    assert!(
+        pending > 0,
+        "a write right before `status` ought to be pending at least once in 30"
+    );
+    project.settle();
+    assert_eq!(
+        project.stepback(&["show", "latest:f"]).exits(0).text(),
+        "value 30\n"
+    );
+    assert_eq!(
+        project.stepback(&["show", "latest:d/g"]).exits(0).text(),
+        "value 29\n"
+    );
+}
+
+#[test]
+fn a_burst_in_new_nested_directories_is_captured_whole() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    project
+        .sh("i=0; while [ $i -lt 500 ]; do mkdir -p n$i/b/c && printf \"v$i\" > n$i/b/c/f; i=$((i+1)); done");
+    project.settle();
+    let latest = project.list()[0].clone();
+    let names = project.store_git(&format!(
+        "ls-tree -r --name-only {}",
+        latest["commit"].as_str().unwrap()
+    ));
+    assert_eq!(names.lines().count(), 500);
+    assert_eq!(
+        project.json(&["diff", "latest", "-w"])["files"],
+        serde_json::json!([])
+    );
+    assert_eq!(
+        project.stepback(&["show", "latest:n499/b/c/f"]).exits(0).text(),
+        "v499"
+    );
+
+    project.write("n7/b/c/f", "later");
+    project.settle();
+    assert_eq!(
+        project.stepback(&["show", "latest:n7/b/c/f"]).exits(0).text(),
+        "later"
+    );
+    assert_eq!(project.status()["missed"], 0);
+}
+
+#[test]
+fn a_directory_moved_in_and_an_archive_unpacked_are_captured_whole() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    project.sh(
+        "mkdir -p ../outside/x/y; printf 'moved\n' > ../outside/x/y/f; mkdir ../t; printf 'tar\n' > ../t/g\n\
+         tar -C .. -cf ../t.tar t; mv ../outside .; tar xf ../t.tar",
+    );
+    project.settle();
+    assert_eq!(
+        project
+            .stepback(&["show", "latest:outside/x/y/f"])
+            .exits(0)
+            .text(),
+        "moved\n"
+    );
+    assert_eq!(project.stepback(&["show", "latest:t/g"]).exits(0).text(), "tar\n");
+    project.write("outside/x/y/f", "changed\n");
+    project.settle();
+    assert_eq!(
+        project
+            .stepback(&["show", "latest:outside/x/y/f"])
+            .exits(0)
+            .text(),
+        "changed\n"
+    );
+}
+
+#[test]
+fn a_file_that_never_rests_is_captured_every_three_seconds() {
+    let sandbox = Sandbox::alone();
+    let project = sandbox.project("p");
+    project.attach();
+    let before = project.ids().len();
+    let done = AtomicBool::new(false);
+    let gaps = thread::scope(|scope| {
+        scope.spawn(|| {
+            let start = Instant::now();
+            let mut i = 0;
+            while start.elapsed() < Duration::from_secs(10) {
+                project.write("busy", format!("{i}\n"));
+                i += 1;
+                pause(Duration::from_millis(100));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let (mut gaps, mut seen, mut last) = (Vec::new(), before, Instant::now());
+        while !done.load(Ordering::Relaxed) {
+            let now = project.ids().len();
+            if now > seen {
+                gaps.push(last.elapsed());
+                (seen, last) = (now, Instant::now());
+            }
+            pause(Duration::from_millis(20));
+        }
+        gaps
+    });
+    assert!(gaps.len() >= 3, "checkpoints in 10 s: {gaps:?}");
+    assert!(
+        gaps.iter().all(|&g| g < Duration::from_millis(3800)),
+        "max_wait_ms is 3,000: {gaps:?}"
+    );
+    project.settle();
+    assert_eq!(
+        project.stepback(&["show", "latest:busy"]).exits(0).stdout,
+        project.read("busy")
+    );
+}
+
+#[test]
+fn reading_every_file_makes_no_checkpoint() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("for d in 1 2 3 4 5; do mkdir $d; for f in 1 2 3 4 5 6 7 8; do printf $f > $d/$f; done; done");
+    project.attach();
+    project.save();
+    let before = project.ids();
+    project.sh("for i in 1 2 3; do find . -type f -exec cat {} + > /dev/null; ls -lR > /dev/null; done");
+    project.settle();
+    assert_eq!(project.ids(), before);
+    project.write("1/1", "written\n");
+    project.settle();
+    let after = project.ids();
+    assert_eq!(
+        after.len(),
+        before.len() + 1,
+        "the write makes one, the reads before it none"
+    );
+}
+
+#[test]
+fn ignored_directories_are_not_watched_and_make_no_checkpoint() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'junk/\n*.log\n' > .gitignore; mkdir -p junk/a/b src; printf 'v1\n' > src/a");
+    project.attach();
+    let before = project.ids();
+    let watches = project.status()["watches"].as_u64().unwrap();
+    assert!(watches <= 2, "two captured directories, {watches} watches");
+    project.sh("i=0; while [ $i -lt 50 ]; do printf $i > junk/a/b/$i; printf $i > x.log; i=$((i+1)); done");
+    project.settle();
+    assert_eq!(project.ids(), before);
+}
