@@ -69,6 +69,12 @@ pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>,
             "attach a project directory".into(),
         );
     }
+    if path.components().any(|part| part.as_os_str() == ".git") || is_git_directory(path) {
+        return refuse(
+            "it is a git repository's own directory",
+            "attach the work tree; what is below `.git` is never touched".into(),
+        );
+    }
     if let Some(kernel) = KERNEL_DIRS
         .iter()
         .find(|dir| path.starts_with(dir) && path != Path::new(dir))
@@ -92,6 +98,11 @@ pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>,
         return refuse("it is a directory of the system", or_force(other));
     }
     Ok(())
+}
+
+/// Whether git keeps a repository right in `path`, as in a bare one.
+fn is_git_directory(path: &Path) -> bool {
+    path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir()
 }
 
 /// The part of a directory's name that ids and store names carry.
@@ -276,6 +287,24 @@ mod tests {
         for path in ["/", "/home/u", "/home/u/.local/state/stepback"] {
             assert!(refused(path, true), "{path}");
         }
+    }
+
+    #[test]
+    fn what_git_keeps_for_itself_is_refused_whatever_is_forced() {
+        for path in [
+            "/home/u/p/.git",
+            "/home/u/p/.git/refs/heads",
+            "/home/u/p/sub/.git/hooks",
+        ] {
+            assert!(refused(path, true), "{path}");
+        }
+        assert!(!refused("/home/u/p/.github", false));
+        let bare = tempfile::tempdir().unwrap();
+        for dir in ["objects", "refs"] {
+            fs::create_dir(bare.path().join(dir)).unwrap();
+        }
+        fs::write(bare.path().join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        assert!(refused(bare.path().to_str().unwrap(), true));
     }
 
     #[test]

@@ -120,12 +120,12 @@ impl Node {
         }
     }
 
-    /// Type bits and permission bits, as `st_mode` has them.
+    /// Type bits and permission bits, as `st_mode` has them; of a link, whose bits mean nothing, as git has them.
     #[must_use]
     pub const fn mode(&self) -> u32 {
         let kind = match self.kind {
             Kind::File(_) => 0o100_000,
-            Kind::Link(_) => 0o120_000,
+            Kind::Link(_) => return 0o120_000,
             Kind::Dir => 0o040_000,
             Kind::Fifo => 0o010_000,
         };

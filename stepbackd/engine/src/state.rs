@@ -3,7 +3,6 @@
 //! The ref points to a commit whose message holds a [`RootRecord`] as JSON. Its tree keeps the tree in memory from being
 //! pruned: the captured tree itself when a checkpoint holds it, else a tree of two entries, `tree` and `tables`.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -144,9 +143,6 @@ pub struct RootRecord {
     pub highest_redo: u64,
     /// What the tree stands on.
     pub position: Option<u64>,
-    /// Bases of dropped checkpoints that others still name as theirs: dropped number to the one it handed on.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub handed_on: BTreeMap<u64, Option<u64>>,
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
                 .iter()
                 .map(|id| engine.resolve(id))
                 .collect::<Result<Vec<u64>, Error>>()?;
-            convert::dropped(engine.drop_checkpoints(&ids, *preview, cx.now)?).into()
+            convert::dropped(engine.drop_checkpoints(&ids, *preview, cx)?).into()
         }
         Job::ExportPatch(id) => {
             let diff = engine.diff(&Sides::BaseTo(id.clone()), &[], cx)?;

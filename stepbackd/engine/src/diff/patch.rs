@@ -27,17 +27,23 @@ pub struct LineCounts {
 /// What a patch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// People read it: binary files are named; permission bits that git doesn't know are shown.
+    /// People read it: binary files are named, and so is what git can't express.
     Reading,
     /// `git apply` takes it: binary files are in it; what git can't express is left out.
     Applying,
 }
 
-/// Writes the patch of one change. Directories and FIFOs have none.
+/// Writes the patch of one change. What git can't express (other permission bits, directories, FIFOs) stands in a line
+/// that begins with `#`, for people: `git apply` passes over such lines between the files of a patch.
 ///
 /// # Errors
 /// Those of the store; those of `to`, at the change's path.
 pub fn write(store: &Store, change: &Change, purpose: Purpose, to: &mut dyn Write) -> Result<()> {
+    if purpose == Purpose::Reading
+        && let Some(note) = note(change)
+    {
+        writeln!(to, "# {note} {}", quoted("", &change.path)).at(change.path.as_path())?;
+    }
     let old = change.old.as_ref().filter(|n| is_patchable(n));
     let new = change.new.as_ref().filter(|n| is_patchable(n));
     let mut part = |old: Option<&Node>, new: Option<&Node>| -> Result<()> {
@@ -75,6 +81,40 @@ pub fn line_counts(store: &Store, change: &Change) -> Result<LineCounts> {
             binary: true,
             ..LineCounts::default()
         }),
+    }
+}
+
+/// What git's format has no words for.
+fn note(change: &Change) -> Option<String> {
+    let name = |node: &Node| match node.kind {
+        Kind::Dir => "directory",
+        Kind::Fifo => "FIFO",
+        Kind::File(_) | Kind::Link(_) => "file",
+    };
+    let beyond_git = |node: &Node| !is_patchable(node);
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) if old.same_type(new) => {
+            let seen_by_git = is_patchable(old) && git_mode(old) != git_mode(new);
+            if old.perm != new.perm && !seen_by_git {
+                Some(format!("mode {} -> {}", old.perm, new.perm))
+            } else {
+                (old.attributes != new.attributes).then(|| "other attributes".to_owned())
+            }
+        }
+        (old, new) => {
+            let gone = old
+                .as_ref()
+                .filter(|n| beyond_git(n))
+                .map(|n| format!("deleted {}", name(n)));
+            let made = new
+                .as_ref()
+                .filter(|n| beyond_git(n))
+                .map(|n| format!("new {}", name(n)));
+            match (gone, made) {
+                (Some(gone), Some(made)) => Some(format!("{gone}, {made}")),
+                (gone, made) => gone.or(made),
+            }
+        }
     }
 }
 
@@ -158,7 +198,7 @@ fn write_patch(
 ) -> Result<(), Failed> {
     let a = quoted("a/", path);
     let b = quoted("b/", path);
-    let mode_lines = mode_lines(old, new, purpose);
+    let mode_lines = mode_lines(old, new);
     if old_id == new_id && mode_lines.is_empty() {
         return Ok(());
     }
@@ -188,25 +228,12 @@ fn write_patch(
     Ok(())
 }
 
-fn mode_lines(old: Option<&Node>, new: Option<&Node>, purpose: Purpose) -> String {
-    match (old, new) {
-        (None, Some(new)) => format!("new file mode {:06o}\n", git_mode(new)),
-        (Some(old), None) => format!("deleted file mode {:06o}\n", git_mode(old)),
-        (Some(old), Some(new)) => {
-            let git = (git_mode(old), git_mode(new));
-            let all = (old.mode(), new.mode());
-            let (a, b) = if git.0 != git.1 || purpose == Purpose::Applying {
-                git
-            } else {
-                all
-            };
-            if a == b {
-                String::new()
-            } else {
-                format!("old mode {a:06o}\nnew mode {b:06o}\n")
-            }
-        }
-        (None, None) => String::new(),
+fn mode_lines(old: Option<&Node>, new: Option<&Node>) -> String {
+    match (old.map(git_mode), new.map(git_mode)) {
+        (None, Some(new)) => format!("new file mode {new:06o}\n"),
+        (Some(old), None) => format!("deleted file mode {old:06o}\n"),
+        (Some(old), Some(new)) if old != new => format!("old mode {old:06o}\nnew mode {new:06o}\n"),
+        _ => String::new(),
     }
 }
 

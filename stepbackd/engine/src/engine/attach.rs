@@ -1,6 +1,5 @@
 //! Finding or making a root, opening it, forgetting it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -165,7 +164,6 @@ impl Engine {
             highest: 0,
             highest_redo: 0,
             position: None,
-            handed_on: BTreeMap::new(),
         };
         Ok(Self {
             env: env.clone(),
@@ -204,11 +202,6 @@ impl Engine {
         {
             record.highest = newest.n;
             record.position = Some(newest.n);
-        }
-        for checkpoint in &mut checkpoints {
-            while let Some(handed) = checkpoint.base.and_then(|base| record.handed_on.get(&base)) {
-                checkpoint.base = *handed;
-            }
         }
         let pins_prefix = pins_prefix(id);
         let pins = store
@@ -301,7 +294,10 @@ impl Engine {
         self.store.delete_ref(&record)?;
         let dir = self.store.root_dir(&id)?;
         fs::remove_dir_all(&dir).at(&dir)?;
-        Ok(())
+        // The other roots' contents are in the same store: what only this one had must not stay among them.
+        let git = &self.env.git;
+        self.store
+            .collect_garbage(git.program.as_deref(), git.path.as_deref())
     }
 }
 

@@ -207,8 +207,14 @@ impl Engine {
         // The differences are read back from the store, so that the counts are those of what is really there.
         writer.finish()?;
         self.tree.saved();
-        let counts = self.counts(store, snapshot)?;
         let not_captured = self.tree.not_captured();
+        let base = self
+            .record
+            .position
+            .map(|n| self.checkpoint(n))
+            .transpose()?
+            .map(|c| c.snapshot);
+        let counts = self.counts(store, base, snapshot, &not_captured)?;
         let git = GitHead::read(&self.path);
         let open: Vec<String> = self
             .sessions
@@ -311,31 +317,35 @@ impl Engine {
         writer.commit(tree, &record::message("root", &self.record), now)
     }
 
-    fn counts(&self, store: &Store, snapshot: Snapshot) -> Result<Counts> {
-        let base = match self.record.position.map(|n| self.checkpoint(n)) {
-            Some(base) => base?.snapshot,
-            None => {
-                return Ok(Counts {
-                    added: self.tree.files(),
-                    ..Counts::default()
-                });
-            }
-        };
+    /// Files that differ from `base`, which is nothing for a first checkpoint.
+    pub(super) fn counts(
+        &self,
+        store: &Store,
+        base: Option<Snapshot>,
+        snapshot: Snapshot,
+        left_out: &[NotCaptured],
+    ) -> Result<Counts> {
         let mut counts = Counts::default();
-        for change in diff::compare(store, base, snapshot, &self.record.modes, &[])? {
+        for change in diff::compare(
+            store,
+            base.unwrap_or(Snapshot::EMPTY),
+            snapshot,
+            &self.record.modes,
+            &[],
+        )? {
             if !change.is_file() {
                 continue;
             }
             match change.status() {
                 Status::Added => counts.added += 1,
                 Status::Modified | Status::TypeChanged => counts.modified += 1,
+                // Out of capture isn't gone: by a new rule, or by one of the reasons that are listed.
                 Status::Deleted => {
-                    // Out of capture because of a rule isn't gone.
                     let ignored = match &self.rules {
                         Some(rules) => rules.ignores(&change.path, false)?,
                         None => false,
                     };
-                    counts.deleted += u64::from(!ignored);
+                    counts.deleted += u64::from(!ignored && !is_left_out(left_out, &change.path));
                 }
             }
         }
@@ -358,4 +368,17 @@ impl Engine {
     pub fn index_locked(&self) -> bool {
         head::git_dir(&self.path).is_some_and(|dir| dir.join("index.lock").exists())
     }
+}
+
+/// Whether a list of what isn't captured, sorted by path, has `path` or a directory above it.
+pub(super) fn is_left_out(list: &[NotCaptured], path: &TreePath) -> bool {
+    let listed = |path: &TreePath| list.binary_search_by(|left_out| left_out.path.cmp(path)).is_ok();
+    let mut at = path.clone();
+    while !listed(&at) {
+        match at.split_last() {
+            Some((above, _)) => at = above,
+            None => return false,
+        }
+    }
+    true
 }

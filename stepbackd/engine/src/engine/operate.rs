@@ -158,10 +158,17 @@ impl Engine {
         self.require_finished()?;
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
-        let result = self.execute_locked(&store, operation, expected, cx);
+        let mut result = self.execute_locked(&store, operation, expected, cx);
+        if result.as_ref().is_err_and(Error::is_no_space) && self.unfinished()?.is_none() {
+            // What the reserve is for: nothing has begun yet, and going back is how people get out of a full disk.
+            self.reload_tree();
+            store.release_reserve()?;
+            result = self.execute_locked(&store, operation, expected, cx);
+        }
         if result.is_err() {
             self.reload_tree();
         }
+        store.restore_reserve()?;
         result
     }
 
@@ -201,18 +208,19 @@ impl Engine {
             entry,
             writer,
         } = prepared;
-        let (saved, before, extras) = self.save_before(store, operation, &plan, present, writer, cx)?;
-        let k = match &entry {
-            Some(entry) => entry.k,
-            None => self.push_redo(
-                store,
-                operation,
-                &plan,
-                (target, target_snapshot),
-                (before, present),
-                extras,
-                cx,
-            )?,
+        let (saved, before, k) = if makes_root {
+            // Where nothing is, there is nothing to save, and no state to come back to.
+            (None, self.record.position.unwrap_or(target), None)
+        } else {
+            let (saved, before, extras) = self.save_before(store, operation, &plan, present, writer, cx)?;
+            let k = match &entry {
+                Some(entry) => entry.k,
+                None => {
+                    let (target, before) = ((target, target_snapshot), (before, present));
+                    self.push_redo(store, operation, &plan, target, before, extras, cx)?
+                }
+            };
+            (saved, before, Some(k))
         };
         let ending = Ending {
             before,
@@ -224,7 +232,7 @@ impl Engine {
             target,
             started: cx.now,
             saved,
-            redo: Some(k),
+            redo: k,
             data: serde_json::to_value(ending).expect("plain data"),
         };
         let directory = store.root_dir(self.id())?;
@@ -232,7 +240,9 @@ impl Engine {
         let applied = match restore::apply(&context, &plan, header) {
             Ok(applied) => applied,
             Err(e) => {
-                if restore::unfinished(&directory)?.is_none() && entry.is_none() {
+                if let Some(k) = k.filter(|_| entry.is_none())
+                    && restore::unfinished(&directory)?.is_none()
+                {
                     self.pop_redo(store, k)?;
                 }
                 return Err(e);
@@ -243,7 +253,7 @@ impl Engine {
         }
         self.look_after(store, &applied.touched, ends_at, cx)?;
         let changed_nothing = applied.written == 0 && applied.removed == 0;
-        if entry.is_some() || changed_nothing {
+        if let Some(k) = k.filter(|_| entry.is_some() || changed_nothing) {
             self.pop_redo(store, k)?;
         }
         let back = entry.is_some().then_some(before);
@@ -295,12 +305,7 @@ impl Engine {
             }
             _ => {
                 let why = Why::plain(operation.before());
-                let result = self.publish(store, present, writer, &why, extras, cx.now);
-                if matches!(&result, Err(e) if e.is_no_space()) {
-                    // What the reserve is for; the caller tries again with the room that it left.
-                    store.release_reserve()?;
-                }
-                let n = result?;
+                let n = self.publish(store, present, writer, &why, extras, cx.now)?;
                 Ok((Some(n), n, extras))
             }
         }

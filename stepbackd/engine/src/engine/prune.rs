@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Engine, attach};
-use crate::checkpoint;
+use super::{Context, Engine, Presence, Scope, Why, attach};
+use crate::checkpoint::{self, Checkpoint, Trigger};
 use crate::error::{Error, Result};
 use crate::side;
-use crate::store::Expected;
-use crate::time::Time;
+use crate::store::{Expected, Store};
 
 /// Result of a `drop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +38,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes checkpoints; each hands its base on to those that stood on it. `preview`: only says what would go.
+    /// Deletes checkpoints; each hands its base on to those that stood on it, which are written anew with their counts.
+    /// `preview`: only says what would go. After a crash in the middle every checkpoint is whole, and another call goes on.
     ///
     /// # Errors
     /// [`Error::Unfinished`]; [`Error::Refused`] for a pinned one and for the start of an open session, before any is
     /// deleted; those of the store.
-    pub fn drop_checkpoints(&mut self, ns: &[u64], preview: bool, now: Time) -> Result<Dropped> {
+    pub fn drop_checkpoints(&mut self, ns: &[u64], preview: bool, cx: &Context<'_>) -> Result<Dropped> {
         self.require_finished()?;
         let wanted: BTreeSet<u64> = ns.iter().copied().collect();
         for n in &wanted {
@@ -77,9 +77,7 @@ impl Engine {
             return Ok(dropped);
         }
         let before = self.store.disk_bytes()?;
-        self.hand_bases_on(&wanted);
-        // The record first: it says where bases went, and keeps the highest number, before anything is gone.
-        self.write_record(now)?;
+        self.hand_bases_on(&wanted, cx)?;
         let id = self.id().to_owned();
         for entry in self.redo.iter().filter(|e| dropped.redo.contains(&e.k)) {
             self.store.delete_ref(&entry.ref_name(&id))?;
@@ -95,11 +93,15 @@ impl Engine {
         let git = &self.env.git;
         store.collect_garbage(git.program.as_deref(), git.path.as_deref())?;
         dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
+        // What is on disk may have been in one of those only.
+        if self.presence() == Presence::Here {
+            self.capture(Scope::Paths(BTreeSet::new()), &Why::plain(Trigger::Auto), cx)?;
+        }
         Ok(dropped)
     }
 
     /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays.
-    fn hand_bases_on(&mut self, gone: &BTreeSet<u64>) {
+    fn hand_bases_on(&mut self, gone: &BTreeSet<u64>, cx: &Context<'_>) -> Result<()> {
         let bases = self.bases();
         let nearest = |mut n: Option<u64>| {
             while let Some(at) = n.filter(|n| gone.contains(n)) {
@@ -107,16 +109,47 @@ impl Engine {
             }
             n
         };
-        for n in gone {
-            let handed = nearest(Some(*n));
-            self.record.handed_on.insert(*n, handed);
-        }
-        for handed in self.record.handed_on.values_mut() {
-            *handed = nearest(*handed);
-        }
-        for checkpoint in &mut self.checkpoints {
-            checkpoint.base = nearest(checkpoint.base);
+        let store = Arc::clone(&self.store);
+        let heirs: Vec<u64> = self
+            .checkpoints
+            .iter()
+            .filter(|c| !gone.contains(&c.n) && c.base.is_some_and(|base| gone.contains(&base)))
+            .map(|c| c.n)
+            .collect();
+        for n in heirs {
+            let mut heir = self.checkpoint(n)?.clone();
+            heir.base = nearest(heir.base);
+            let left_out = self.not_captured(Some(n))?;
+            let base = heir
+                .base
+                .map(|base| self.checkpoint(base))
+                .transpose()?
+                .map(|c| c.snapshot);
+            heir.counts = self.counts(&store, base, heir.snapshot, &left_out)?;
+            self.write_anew(&store, heir)?;
         }
         self.record.position = nearest(self.record.position);
+        // It keeps the highest number, too, before anything is gone.
+        self.write_record(cx.now)
+    }
+
+    /// Replaces the record of a checkpoint.
+    fn write_anew(&mut self, store: &Store, mut checkpoint: Checkpoint) -> Result<()> {
+        let id = self.id().to_owned();
+        let _lock = store.lock()?;
+        let writer = store.writer();
+        let message = checkpoint.message(&id, self.record.modes);
+        checkpoint.commit = writer.commit(checkpoint.snapshot.tree, &message, checkpoint.time)?;
+        writer.finish()?;
+        let name = checkpoint::ref_name(&id, &checkpoint.session, checkpoint.n);
+        store.set_ref(&name, checkpoint.commit, Expected::Any)?;
+        if self.pins.contains(&checkpoint.n) {
+            let pin = format!("{}{}", attach::pins_prefix(&id), checkpoint.n);
+            store.set_ref(&pin, checkpoint.commit, Expected::Any)?;
+        }
+        if let Ok(at) = self.checkpoints.binary_search_by_key(&checkpoint.n, |c| c.n) {
+            self.checkpoints[at] = checkpoint;
+        }
+        Ok(())
     }
 }

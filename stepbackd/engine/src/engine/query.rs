@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::capture::is_left_out;
 use super::{Context, Engine, LineCounts, Scope};
 use crate::diff::patch::{self, Purpose};
 use crate::diff::{self, Change};
@@ -238,7 +239,15 @@ impl Engine {
         let old = self.side_snapshot(from, cx)?;
         let new = self.side_snapshot(to, cx)?;
         let mut changes = diff::compare(&self.store, old, new, &self.record.modes, within)?;
-        changes.retain(Change::is_shown);
+        let left_out = match to {
+            Side::Checkpoint(n) => self.not_captured(Some(n))?,
+            Side::Tree => self.not_captured(None)?,
+            Side::Empty => Vec::new(),
+        };
+        // What the newer state doesn't know isn't gone from it.
+        changes.retain(|change| {
+            change.is_shown() && (change.new.is_some() || !is_left_out(&left_out, &change.path))
+        });
         Ok(Diff { from, to, changes })
     }
 

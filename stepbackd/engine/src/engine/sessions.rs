@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::capture::is_left_out;
 use super::{Context, Engine, Scope, Why};
 use crate::checkpoint::Trigger;
 use crate::diff::{self, Change};
@@ -155,14 +156,16 @@ impl Engine {
                 .ok_or_else(|| Error::NoSuchSession("opened yet".into()))?,
         };
         let start = self.checkpoint(session.start)?.snapshot;
-        let end = match session.end.and_then(|n| self.checkpoint(n).ok()) {
-            Some(end) => end.snapshot,
+        let (end, left_out) = match session.end.and_then(|n| self.checkpoint(n).ok()) {
+            Some(end) => (end.snapshot, self.not_captured(Some(end.n))?),
             None => {
                 self.require_presence()?;
-                self.look_durably(cx)?
+                let now = self.look_durably(cx)?;
+                (now, self.not_captured(None)?)
             }
         };
-        let changes = diff::compare(&self.store, start, end, &self.record.modes, &[])?;
+        let mut changes = diff::compare(&self.store, start, end, &self.record.modes, &[])?;
+        changes.retain(|change| change.new.is_some() || !is_left_out(&left_out, &change.path));
         let checkpoints = self.checkpoints_of(&session.name);
         Ok(SessionSummary {
             session,

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use stepback_engine::checkpoint::{Counts, Trigger};
-use stepback_engine::engine::{Scope, Select, Why};
+use stepback_engine::diff::patch::Purpose;
+use stepback_engine::engine::{Scope, Select, Sides, Why};
 use stepback_engine::path::TreePath;
 
 use crate::support::Sandbox;
@@ -150,6 +152,12 @@ fn ids_in_every_form() {
     assert_eq!(resolve(Select::Turn(1)), None);
 }
 
+fn drop_them(sandbox: &mut Sandbox, ns: &[u64]) -> stepback_engine::Result<()> {
+    sandbox
+        .on(|engine, cx| engine.drop_checkpoints(ns, false, cx))
+        .map(drop)
+}
+
 #[test]
 fn drop_hands_the_base_on_and_never_reuses_a_number() {
     let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "1").unwrap());
@@ -157,17 +165,103 @@ fn drop_hands_the_base_on_and_never_reuses_a_number() {
         sandbox.write("f", &i.to_string());
         sandbox.capture();
     }
-    let now = sandbox.now();
     sandbox.engine().pin(2, true).unwrap();
     assert!(
-        sandbox.engine().drop_checkpoints(&[2, 3], false, now).is_err(),
+        drop_them(&mut sandbox, &[2, 3]).is_err(),
         "2 is pinned: none goes"
     );
     assert_eq!(sandbox.engine().checkpoints().len(), 4);
-    sandbox.engine().drop_checkpoints(&[3, 4], false, now).unwrap();
-    assert_eq!(sandbox.engine().position(), Some(2));
+    drop_them(&mut sandbox, &[3, 4]).unwrap();
+    // The tree was the state of 4: it must be in a checkpoint again at once.
     sandbox.reopen(false);
     let next = sandbox.capture();
-    assert_eq!((next.id, next.created), (5, true));
+    assert_eq!((next.id, next.created), (5, false));
     assert_eq!(sandbox.engine().checkpoint(5).unwrap().base, Some(2));
+}
+
+#[test]
+fn the_heir_of_a_dropped_base_is_counted_anew() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "1").unwrap());
+    sandbox.write("n", "v1\n");
+    sandbox.capture();
+    sandbox.write("n", "v2\n");
+    let heir = sandbox.capture().id;
+    sandbox.engine().pin(heir, true).unwrap();
+    drop_them(&mut sandbox, &[2]).unwrap();
+    for _ in 0..2 {
+        let heir = sandbox.engine().checkpoint(heir).unwrap();
+        assert_eq!(
+            heir.counts,
+            Counts {
+                added: 1,
+                modified: 0,
+                deleted: 0
+            }
+        );
+        assert_eq!(heir.base, Some(1));
+        sandbox.reopen(false);
+    }
+    assert!(sandbox.engine().pinned(heir) && sandbox.engine().verify().unwrap().is_empty());
+}
+
+#[test]
+fn a_file_that_outgrows_the_cap_is_not_called_deleted() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("big"), vec![0; 10 << 20]).unwrap());
+    fs::write(sandbox.root().join("big"), vec![0; (10 << 20) + 1]).unwrap();
+    sandbox.write("a", "x");
+    let id = sandbox.capture().id;
+    assert_eq!(
+        sandbox.engine().checkpoint(id).unwrap().counts,
+        Counts {
+            added: 1,
+            modified: 0,
+            deleted: 0
+        }
+    );
+    let diff = sandbox
+        .on(|engine, cx| engine.diff(&Sides::BaseTo(Select::Number(id)), &[], cx))
+        .unwrap();
+    let paths: Vec<String> = diff.changes.iter().map(|c| c.path.to_string()).collect();
+    assert_eq!(paths, ["a"]);
+}
+
+/// What git's format has no words for is said in lines that `git apply` passes over.
+#[test]
+fn a_patch_with_other_modes_and_directories_is_taken_by_git() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::write(root.join("a"), "v1\n").unwrap();
+        fs::write(root.join("k"), "key\n").unwrap();
+    });
+    sandbox.write("a", "v2\n");
+    fs::set_permissions(sandbox.root().join("k"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(sandbox.root().join("empty")).unwrap();
+    let id = sandbox.capture().id;
+    let diff = sandbox
+        .on(|engine, cx| engine.diff(&Sides::BaseTo(Select::Number(id)), &[], cx))
+        .unwrap();
+    let mut patch = Vec::new();
+    sandbox
+        .engine()
+        .write_patch(&diff, Purpose::Reading, &mut patch)
+        .unwrap();
+    let text = String::from_utf8(patch).unwrap();
+    assert!(
+        text.contains("# mode 0644 -> 0600 k\n") && text.contains("# new directory empty\n"),
+        "{text}"
+    );
+    let work = sandbox.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "v1\n").unwrap();
+    fs::write(work.join("p"), &text).unwrap();
+    let out = Command::new("git")
+        .args(["apply", "p"])
+        .current_dir(&work)
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert_eq!(fs::read(work.join("a")).unwrap(), b"v2\n");
 }

@@ -145,6 +145,17 @@ fn a_root_that_is_gone_is_made_again() {
     assert_eq!(sandbox.picture(), before);
     sandbox.reopen(true);
     assert!(!sandbox.capture().created, "the new directory is the root now");
+    // A root that wasn't there is no state to save, or to come back to: the same words help again.
+    assert_eq!(
+        (
+            sandbox.engine().checkpoints().len(),
+            sandbox.engine().redo_stack().len()
+        ),
+        (3, 0)
+    );
+    fs::remove_dir_all(sandbox.root()).unwrap();
+    sandbox.execute(&operation).unwrap();
+    assert_eq!(sandbox.picture(), before);
 }
 
 #[test]

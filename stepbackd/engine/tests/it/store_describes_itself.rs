@@ -114,8 +114,21 @@ fn forgetting_one_worktree_leaves_the_other() {
     let wt = sandbox.path().join("wt");
     sandbox.attach_at(&wt).unwrap();
     let store = sandbox.engine().store_path().to_owned();
+    fs::write(wt.join("secret"), "only in the worktree\n").unwrap();
+    sandbox.capture();
     sandbox.engine.take().unwrap().forget_all().unwrap();
     sandbox.attach();
+    let blob =
+        stepback_engine::oid::Oid::of(stepback_engine::oid::ObjectKind::Blob, b"only in the worktree\n");
+    let found = Command::new("git")
+        .arg("--git-dir")
+        .arg(&store)
+        .args(["cat-file", "-e", &blob.to_string()])
+        .output();
+    assert!(
+        !found.unwrap().status.success(),
+        "what only the forgotten one had is gone"
+    );
     assert_eq!(sandbox.engine().checkpoints().len(), 1);
     assert!(sandbox.engine().verify().unwrap().is_empty());
     sandbox.engine.take().unwrap().forget_all().unwrap();
