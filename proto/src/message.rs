@@ -115,6 +115,8 @@ pub enum Verb {
     Detach {
         /// Also delete its checkpoints.
         forget: bool,
+        /// The place was named: it must be a root itself (or, to be forgotten, one that was detached), not be in one.
+        exact: bool,
     },
     /// Every root.
     Roots,

@@ -55,16 +55,16 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         Verb::Watch => watch(daemon, place, answers).await,
         Verb::Status { verify } => status(daemon, place, verify, answers, progress).await,
         Verb::Attach(attach) => blocking(move || self::attach(&daemon, attach, answers, progress)).await,
+        Verb::Detach { forget, exact } => {
+            blocking(move || detach(&daemon, &place, forget, exact, answers, progress)).await;
+        }
         verb => {
             blocking(move || match daemon.root_at(&place) {
                 Some(root) => match job(&root, verb) {
                     Ok(job) => send(&root, job, answers, progress),
                     Err(failure) => answers.finish(Err(failure)),
                 },
-                None => match verb {
-                    Verb::Detach { forget: true } => forget_detached(&daemon, &place, answers),
-                    _ => answers.finish(Err(not_attached(&place))),
-                },
+                None => answers.finish(Err(not_attached(&place))),
             })
             .await;
         }
@@ -134,7 +134,6 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
 fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
     let within = |path: &WirePath| within(root, path);
     Ok(match verb {
-        Verb::Detach { forget } => Job::Detach { forget },
         Verb::Save { label, pin } => Job::Save { label, pin },
         Verb::List { limit, session, path } => Job::List {
             limit,
@@ -183,7 +182,13 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
         Verb::ExportPatch { id } => Job::ExportPatch(convert::select(id)),
         Verb::ExportTar { id } => Job::ExportTar(convert::select(id)),
         // Handled before.
-        Verb::Attach(_) | Verb::Roots | Verb::Status { .. } | Verb::Watch | Verb::Ping | Verb::Shutdown => {
+        Verb::Attach(_)
+        | Verb::Detach { .. }
+        | Verb::Roots
+        | Verb::Status { .. }
+        | Verb::Watch
+        | Verb::Ping
+        | Verb::Shutdown => {
             return Err(convert::fail(FailureKind::Internal, "not a job of a root", ""));
         }
     })
@@ -247,30 +252,63 @@ fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<P
     }
 }
 
-/// `detach --forget` of a root that isn't attached any more: some store may still know it.
-fn forget_detached(daemon: &Arc<Daemon>, place: &Path, answers: Outlet) {
-    let _held = daemon.locks.hold(place, crate::locks::Reach::Overlapping);
-    let settings = Settings::default();
-    let find = |path: &Path| Engine::find(&daemon.environment, path, &settings);
-    let found = find(place).and_then(|found| match (found, place.canonicalize()) {
-        (None, Ok(real)) => find(&real),
-        (found, _) => Ok(found),
-    });
-    answers.finish(match found {
-        Ok(Some(engine)) => {
-            let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
-            engine
-                .forget_all()
-                .map(|()| Reply::Detached {
-                    path,
-                    id,
-                    forgotten: true,
-                })
-                .map_err(|e| convert::failure(&e))
+/// A place that was named is itself what is meant, attached or detached before; one that wasn't, the root around it.
+fn detach(
+    daemon: &Arc<Daemon>,
+    place: &Path,
+    forget: bool,
+    exact: bool,
+    answers: Outlet,
+    progress: Arc<Progress>,
+) {
+    let around = daemon.root_at(place);
+    let real = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+    let named = around
+        .as_ref()
+        .filter(|root| root.path == place || root.path == real);
+    if let Some(root) = named {
+        return send(root, Job::Detach { forget }, answers, progress);
+    }
+    if forget {
+        match find_detached(daemon, place, &real) {
+            Ok(Some(engine)) => return answers.finish(forget_detached(daemon, engine)),
+            Ok(None) => {}
+            Err(e) => return answers.finish(Err(convert::failure(&e))),
         }
-        Ok(None) => Err(not_attached(place)),
-        Err(e) => Err(convert::failure(&e)),
-    });
+    }
+    match around {
+        Some(root) if !exact => send(&root, Job::Detach { forget }, answers, progress),
+        Some(root) => answers.finish(Err(convert::fail(
+            FailureKind::NotAttached,
+            format!("{} is not an attached directory itself", place.display()),
+            format!("it is in one: `stepback detach {}`", root.path.display()),
+        ))),
+        None => answers.finish(Err(not_attached(place))),
+    }
+}
+
+/// The root that was attached at just this path once, and is detached now.
+fn find_detached(
+    daemon: &Daemon,
+    place: &Path,
+    real: &Path,
+) -> Result<Option<Engine>, stepback_engine::Error> {
+    let settings = Settings::default();
+    match Engine::find(&daemon.environment, place, &settings)? {
+        Some(engine) => Ok(Some(engine)),
+        None => Engine::find(&daemon.environment, real, &settings),
+    }
+}
+
+fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
+    let _held = daemon.locks.hold(engine.path(), crate::locks::Reach::Overlapping);
+    let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
+    engine.forget_all().map_err(|e| convert::failure(&e))?;
+    Ok(Reply::Detached {
+        path,
+        id,
+        forgotten: true,
+    })
 }
 
 async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outlet, progress: Arc<Progress>) {

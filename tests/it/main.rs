@@ -6,6 +6,7 @@ mod architecture;
 mod cases_git;
 mod cases_loss;
 mod cases_tree;
+mod detach;
 mod diff;
 mod errors;
 mod gone_root;

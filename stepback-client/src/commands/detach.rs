@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stepback_proto::{Reply, Verb};
+use stepback_proto::{Reply, RootStatus, Verb};
 
 use crate::app::App;
 use crate::confirm;
@@ -36,7 +36,9 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         let Reply::Status(status) = reply else {
             return Err(Error::Unexpected("status"));
         };
-        let what = match &status.root {
+        // A named directory is itself what is meant, not the root around it.
+        let meant = |root: &RootStatus| args.path.is_none() || *root.path.as_path() == *place;
+        let what = match status.root.as_ref().filter(|root| meant(root)) {
             Some(root) => {
                 format!(
                     "all {} of {}",
@@ -48,7 +50,11 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         };
         confirm::ask(&app.printer, &format!("Delete {what} for good?"))?;
     }
-    let reply = app.ask_at(&place, Verb::Detach { forget: args.forget }, &mut |_| Ok(()))?;
+    let verb = Verb::Detach {
+        forget: args.forget,
+        exact: args.path.is_some(),
+    };
+    let reply = app.ask_at(&place, verb, &mut |_| Ok(()))?;
     let Reply::Detached { path, id, forgotten } = reply else {
         return Err(Error::Unexpected("detach"));
     };
