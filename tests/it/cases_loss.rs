@@ -379,3 +379,39 @@ fn b15_a_directory_that_cannot_be_written_is_no_half_done_rewind() {
         before.same(&project.tree(), "a refused rewind changes nothing");
     }
 }
+
+/// Neighbours: the root itself, and every directory on the way, may forbid writing now, in the target, or in both. The bits
+/// of a directory are part of the target, so each rewind and redo is exact, and no temporary directory stays.
+#[test]
+fn b15_roots_and_directories_without_write_permission() {
+    let Some(sandbox) = Sandbox::of_normal_user() else {
+        return;
+    };
+    for (name, then, now) in [("both", 555, 555), ("then", 555, 755), ("now", 755, 555)] {
+        let project = sandbox.project(name);
+        project.sh(&format!(
+            "mkdir -p d/e; printf '1\n' > a; printf '1\n' > d/e/x; chmod {then} d/e d ."
+        ));
+        project.attach();
+        let first = project.save();
+        let target = project.tree();
+        project.sh(&format!(
+            "printf '2\n' > a; printf '2\n' > d/e/x; chmod {now} d/e d ."
+        ));
+        project.save();
+        let before = project.tree();
+        project.rewind(first);
+        target.same(&project.tree(), name);
+        project.redo();
+        before.same(&project.tree(), name);
+        project.json(&["restore", &first.to_string(), "-p", "d/e/x", "-y"]);
+        assert_eq!(project.read("d/e/x"), b"1\n", "{name}");
+        assert_eq!(project.tree().leftovers(), Vec::<String>::new(), "{name}");
+        assert_eq!(
+            project.status()["root"]["unfinished"],
+            serde_json::Value::Null,
+            "{name}"
+        );
+        project.sh("chmod -R u+w .");
+    }
+}

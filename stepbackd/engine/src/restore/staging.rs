@@ -19,7 +19,7 @@ use crate::node::{Kind, Node, Perm};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::{TreePath, escape};
 use crate::progress::Progress;
-use crate::root::{FileType, Stat};
+use crate::root::{DirHandle, FileType, Stat};
 use crate::store::Store;
 
 /// Up to so many files are synced one by one; more by one sync of the file system.
@@ -391,7 +391,7 @@ pub(super) fn remove(
             }
             Err(error) => return Err(error).at(full),
         };
-        match ops::remove_dir("clear.rmdir", parent.as_fd(), staging.place.name.as_bytes()) {
+        match remove_from(&parent, staging.place.name.as_bytes()) {
             Ok(()) => {}
             Err(error) if compare_not_empty(&error) => left.push(staging.path()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -401,6 +401,20 @@ pub(super) fn remove(
         ops::sync_file("clear.fsync", &open).at(&full)?;
     }
     Ok(left)
+}
+
+/// Removes an empty directory from `parent`, which may have its final bits by now: where they forbid it, it is opened for
+/// its owner for that moment. A crash in it is mended by the recovery, which closes what the journal says was opened.
+fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
+    match ops::remove_dir("clear.rmdir", parent.as_fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        other => return other,
+    }
+    let bits = parent.stat_self()?.mode & 0o7777;
+    ops::chmod_open("clear.open", parent, bits | 0o700)?;
+    let removed = ops::remove_dir("clear.rmdir", parent.as_fd(), name);
+    ops::chmod_open("clear.close", parent, bits)?;
+    removed
 }
 
 fn compare_not_empty(error: &io::Error) -> bool {
