@@ -90,9 +90,11 @@ pub struct Rules {
 }
 
 enum Source {
+    // The root is opened when it is looked at, not held open: its file system must stay free to be unmounted.
     Disk {
         path: PathBuf,
-        root: DirHandle,
+        /// Device and inode.
+        identity: (u64, u64),
         git: GitEnvironment,
     },
     Recorded(Recorded),
@@ -116,7 +118,7 @@ impl Rules {
         max_file_size: u64,
         forgotten: &[TreePath],
     ) -> Result<Self> {
-        let handle = open_root(root)?;
+        let identity = identity(root)?;
         let (outside, above) = outside::read(git, root, None)?;
         let outside = match outside {
             Fate::Rules(repo) | Fate::Index(repo, _) => Arc::new(repo),
@@ -125,7 +127,7 @@ impl Rules {
         Ok(Self {
             source: Source::Disk {
                 path: root.to_owned(),
-                root: handle,
+                identity,
                 git: git.clone(),
             },
             include: Include::new(include),
@@ -167,12 +169,17 @@ impl Rules {
     /// # Errors
     /// [`Error::Rules`]; then the old rules stand, and the next call looks again.
     pub fn refresh(&mut self) -> Result<Stale> {
-        let Source::Disk { path, root, git } = &mut self.source else {
+        let Source::Disk {
+            path,
+            identity: known,
+            git,
+        } = &mut self.source
+        else {
             return Ok(Stale::Nothing);
         };
         lock(&self.places).clear();
         let mut paths = BTreeSet::new();
-        let mut all = reopened(path, root)?;
+        let mut all = std::mem::replace(known, identity(path)?) != *known;
         let (outside, above) = outside::read(git, path, Some(&self.outside))?;
         all |= above != self.above;
         let outside = outcome(outside, &self.outside, &mut paths, &mut all);
@@ -372,7 +379,7 @@ impl Rules {
     fn place_below(&self, from: &Place, below: Below, dir: &TreePath) -> Result<Place> {
         let rules = match &self.source {
             Source::Recorded(recorded) => recorded.dir_rules(dir, lock(&self.repos).contains_key(dir))?,
-            Source::Disk { root, path, .. } => match root.open_beneath(dir) {
+            Source::Disk { path, .. } => match open_root(path)?.open_beneath(dir) {
                 Ok(handle) => self.read_dir(below, dir, &handle, &|name| handle.stat(name).is_ok())?,
                 Err(error) if has_no_rules(&error) => DirRules::default(),
                 Err(error) => return Err(error).at(path.join(dir.as_path())),
@@ -382,15 +389,10 @@ impl Rules {
     }
 }
 
-/// Opens the root anew when another directory has come in its place.
-fn reopened(path: &Path, root: &mut DirHandle) -> Result<bool> {
-    let opened = open_root(path)?;
-    let identity = |handle: &DirHandle| handle.stat_self().map(|stat| (stat.dev, stat.ino));
-    let other = identity(&opened).at(path)? != identity(root).at(path)?;
-    if other {
-        *root = opened;
-    }
-    Ok(other)
+/// Device and inode of the root.
+fn identity(path: &Path) -> Result<(u64, u64)> {
+    let stat = open_root(path)?.stat_self().at(path)?;
+    Ok((stat.dev, stat.ino))
 }
 
 fn open_root(path: &Path) -> Result<DirHandle> {
