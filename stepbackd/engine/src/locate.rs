@@ -173,26 +173,54 @@ pub struct KnownRoot {
     pub record: RootRecord,
 }
 
-/// The records of all roots in all stores. A store that can't be opened, or a record that can't be read, is an error: it
-/// may be the one that is looked for.
+/// A store, or a record in it, that can't be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The store.
+    pub store: PathBuf,
+    /// Why.
+    pub error: Error,
+}
+
+/// The records of all roots in all stores, and what of them can't be read: one bad store must not hold up the others.
 ///
 /// # Errors
-/// Those of the stores.
-pub fn known_roots(state: &Path) -> Result<Vec<KnownRoot>> {
-    let mut known = Vec::new();
+/// When the directory of stores can't be listed.
+pub fn known_roots(state: &Path) -> Result<(Vec<KnownRoot>, Vec<Unreadable>)> {
+    let (mut known, mut unreadable) = (Vec::new(), Vec::new());
     for path in stores(state)? {
-        let store = Store::open(&path)?;
-        for (name, oid) in store.refs("refs/stepback/")? {
-            if name.ends_with("/root") && name.split('/').count() == 4 {
-                let record = record::parse(&store, oid, &store.read_commit(oid)?.message)?;
-                known.push(KnownRoot {
+        for record in records_in(&path) {
+            match record {
+                Ok(record) => known.push(KnownRoot {
                     store: path.clone(),
                     record,
-                });
+                }),
+                Err(error) => unreadable.push(Unreadable {
+                    store: path.clone(),
+                    error,
+                }),
             }
         }
     }
-    Ok(known)
+    Ok((known, unreadable))
+}
+
+fn records_in(path: &Path) -> Vec<Result<RootRecord>> {
+    let found = Store::open(path).and_then(|store| Ok((store.all_refs("refs/stepback/")?, store)));
+    let (refs, store) = match found {
+        Ok(found) => found,
+        Err(error) => return vec![Err(error)],
+    };
+    refs.into_iter()
+        .filter(|(name, _)| name.ends_with("/root") && name.split('/').count() == 4)
+        .map(|(name, oid)| {
+            let oid = oid.map_err(|how| Error::Damaged {
+                store: path.to_owned(),
+                what: format!("{name} {how}"),
+            })?;
+            record::parse(&store, oid, &store.read_commit(oid)?.message)
+        })
+        .collect()
 }
 
 /// Which repository a store was made for: kept in `STORE/stepback/origin.json`.
@@ -204,46 +232,115 @@ struct Origin {
 
 const ORIGIN: &str = "stepback/origin.json";
 
+impl Origin {
+    /// Of the store that the root at `root` has, or would get.
+    fn of(root: &Path) -> Result<Self> {
+        let shared = head::git_dir(root)
+            .map(|git| head::common_dir(&git))
+            .and_then(|dir| fs::canonicalize(dir).ok());
+        let path = shared.unwrap_or_else(|| root.to_owned());
+        let sighting = Sighting::of(&path)?.ok_or_else(|| Error::RootMissing(path.clone()))?;
+        Ok(Self {
+            path: AbsolutePath(path),
+            identity: sighting.identity,
+        })
+    }
+
+    /// Of a store; `None` when it doesn't say.
+    fn read(store: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(store.join(ORIGIN)).ok()?).ok()
+    }
+}
+
+/// Whether `store` is the one that the root at `root` has, or would get.
+///
+/// # Errors
+/// When the root can't be looked at.
+pub fn is_store_of(store: &Path, root: &Path) -> Result<bool> {
+    let origin = Origin::of(root)?;
+    Ok(Origin::read(store).is_some_and(|found| found.identity == origin.identity))
+}
+
 /// Opens the store for a new root: that of its repository's other worktrees if there is one, else a new one.
 ///
 /// # Errors
 /// Those of the stores.
 pub fn store_for(state: &Path, root: &Path, now: Time) -> Result<Store> {
-    let shared = head::git_dir(root)
-        .map(|git| head::common_dir(&git))
-        .and_then(|dir| fs::canonicalize(dir).ok());
-    let origin_path = shared.as_deref().unwrap_or(root);
-    let sighting = Sighting::of(origin_path)?.ok_or_else(|| Error::RootMissing(origin_path.to_owned()))?;
-    let origin = Origin {
-        path: AbsolutePath(origin_path.to_owned()),
-        identity: sighting.identity,
-    };
+    let origin = Origin::of(root)?;
     for path in stores(state)? {
-        let file = path.join(ORIGIN);
-        let Ok(text) = fs::read(&file) else { continue };
-        if serde_json::from_slice::<Origin>(&text).is_ok_and(|found| found.identity == origin.identity) {
+        if Origin::read(&path).is_some_and(|found| found.identity == origin.identity) {
             return Store::open(&path);
         }
     }
-    let name_of = if origin_path.file_name().is_some_and(|n| n == ".git") {
-        origin_path.parent().unwrap_or(origin_path)
+    let is_git = origin.path.0.file_name().is_some_and(|n| n == ".git");
+    let name_of = if is_git {
+        origin.path.0.parent().unwrap_or(root)
     } else {
         root
     };
     let dir = (0u32..)
         .map(|round| {
-            let digits = digits_of(origin_path, &origin.identity, now, round);
+            let digits = digits_of(&origin.path.0, &origin.identity, now, round);
             state
                 .join("stores")
                 .join(format!("{}-{digits}.git", short_name(name_of)))
         })
         .find(|dir| !dir.exists())
         .expect("there are more names than stores");
-    let store = Store::create(&dir)?;
-    let file = dir.join(ORIGIN);
+    // Made under another name: one that a crash leaves half made is no store.
+    let unfinished = aside(&dir);
+    remove_dir(&unfinished)?;
+    Store::create(&unfinished)?;
     let json = serde_json::to_vec(&origin).expect("an origin is plain data");
-    crate::durable::write(&file, &json)?;
-    Ok(store)
+    crate::durable::write(&unfinished.join(ORIGIN), &json)?;
+    fs::rename(&unfinished, &dir).at(&dir)?;
+    crate::durable::sync_dir_of(&dir)?;
+    Store::open(&dir)
+}
+
+/// Removes a whole store: by one rename first, so that a crash leaves it or takes it.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_store(dir: &Path) -> Result<()> {
+    let going = aside(dir);
+    remove_dir(&going)?;
+    fs::rename(dir, &going).at(dir)?;
+    crate::durable::sync_dir_of(dir)?;
+    remove_dir(&going)
+}
+
+/// Removes what making or removing a store left when it was interrupted.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_leftovers(state: &Path) -> Result<()> {
+    let dir = state.join("stores");
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e).at(&dir),
+    };
+    for entry in entries {
+        let path = entry.at(&dir)?.path();
+        if path.extension().is_some_and(|e| e == ASIDE) {
+            remove_dir(&path)?;
+        }
+    }
+    Ok(())
+}
+
+const ASIDE: &str = "tmp";
+
+fn aside(store: &Path) -> PathBuf {
+    store.with_extension(ASIDE)
+}
+
+fn remove_dir(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at(dir),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

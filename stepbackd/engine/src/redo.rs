@@ -119,27 +119,22 @@ impl RedoEntry {
         format!("{}{}", refs_prefix(root), self.k)
     }
 
-    /// Reads the stack of a root, the latest entry first.
+    /// Reads the entry in `commit`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for an entry that can't be read.
-    pub fn load_all(store: &Store, root: &str) -> Result<Vec<Self>> {
-        let mut entries = Vec::new();
-        for (_, commit) in store.refs(&refs_prefix(root))? {
-            let found = store.read_commit(commit)?;
-            let record: Record = record::parse(store, commit, &found.message)?;
-            entries.push(Self {
-                k: record.k,
-                operation: record.operation,
-                target: record.target,
-                before: record.before,
-                before_snapshot: record.before_snapshot,
-                time: record.time,
-                commit,
-            });
-        }
-        entries.sort_by_key(|e| std::cmp::Reverse(e.k));
-        Ok(entries)
+    /// [`Error::Damaged`] when it can't be read.
+    pub fn load(store: &Store, commit: Oid) -> Result<Self> {
+        let found = store.read_commit(commit)?;
+        let record: Record = record::parse(store, commit, &found.message)?;
+        Ok(Self {
+            k: record.k,
+            operation: record.operation,
+            target: record.target,
+            before: record.before,
+            before_snapshot: record.before_snapshot,
+            time: record.time,
+            commit,
+        })
     }
 
     /// Reads the entry's plan.

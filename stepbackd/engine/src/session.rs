@@ -82,19 +82,13 @@ impl Session {
         )
     }
 
-    /// Reads all sessions of a root, the one opened first in front.
+    /// Reads the session in `commit`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a record that can't be read.
-    pub fn load_all(store: &Store, root: &str) -> Result<Vec<Self>> {
-        let mut sessions = Vec::new();
-        for (_, oid) in store.refs(&refs_prefix(root))? {
-            let commit = store.read_commit(oid)?;
-            let record: Record = record::parse(store, oid, &commit.message)?;
-            sessions.push(record.session);
-        }
-        sessions.sort_by_key(|s| (s.started, s.start));
-        Ok(sessions)
+    /// [`Error::Damaged`] when it can't be read.
+    pub fn load(store: &Store, commit: Oid) -> Result<Self> {
+        let found = store.read_commit(commit)?;
+        Ok(record::parse::<Record>(store, commit, &found.message)?.session)
     }
 }
 

@@ -9,11 +9,12 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::error::{At, Error, Result};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
+use crate::oid::Oid;
 use crate::record::{self, Head};
-use crate::redo::RedoEntry;
-use crate::session::Session;
+use crate::redo::{self, RedoEntry};
+use crate::session::{self, Session};
 use crate::state::{self, AbsolutePath, RootRecord, Sighting};
-use crate::store::Store;
+use crate::store::{Finding, Store};
 use crate::time::Time;
 use crate::tree::Tree;
 
@@ -76,6 +77,7 @@ impl Engine {
         let _one_at_a_time = ATTACHING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        locate::remove_leftovers(&env.state_dir)?;
         let asked = fs::canonicalize(&request.path).at(&request.path)?;
         let path = match locate::work_tree_top(&asked) {
             Some(top) if !request.here => top,
@@ -132,7 +134,8 @@ impl Engine {
     /// # Errors
     /// Those of the stores.
     pub fn find(env: &Environment, path: &Path, settings: &Settings) -> Result<Option<Self>> {
-        let newest = locate::known_roots(&env.state_dir)?
+        let (known, _) = locate::known_roots(&env.state_dir)?;
+        let newest = known
             .into_iter()
             .filter(|known| known.record.path.0 == path)
             .max_by_key(|known| known.record.attached);
@@ -179,6 +182,7 @@ impl Engine {
             pins: std::collections::BTreeSet::new(),
             redo: Vec::new(),
             sessions: Vec::new(),
+            damaged: Vec::new(),
         })
     }
 
@@ -191,10 +195,10 @@ impl Engine {
         })?;
         let mut record: RootRecord =
             record::parse(&store, record_commit, &store.read_commit(record_commit)?.message)?;
-        let mut checkpoints = Vec::new();
-        for (name, commit) in store.refs(&checkpoint::refs_prefix(id))? {
-            checkpoints.push(Checkpoint::load(&store, id, &name, commit)?);
-        }
+        let mut damage = Damage::default();
+        let mut checkpoints = damage.load(&store, &checkpoint::refs_prefix(id), |name, commit| {
+            Checkpoint::load(&store, id, name, commit)
+        })?;
         checkpoints.sort_by_key(|c| c.n);
         // A crash between a checkpoint's ref and the record: the checkpoint is what the tree stood on last.
         if let Some(newest) = checkpoints.last()
@@ -204,14 +208,26 @@ impl Engine {
             record.position = Some(newest.n);
         }
         let pins_prefix = pins_prefix(id);
-        let pins = store
-            .refs(&pins_prefix)?
-            .iter()
-            .filter_map(|(name, _)| name.strip_prefix(&pins_prefix)?.parse().ok())
+        let pins = damage
+            .load(&store, &pins_prefix, |name, _| Ok(number(name)))?
+            .into_iter()
+            .flatten()
             .collect();
-        let redo = RedoEntry::load_all(&store, id)?;
-        record.highest_redo = record.highest_redo.max(redo.first().map_or(0, |e| e.k));
-        let sessions = Session::load_all(&store, id)?;
+        let mut redo = damage.load(&store, &redo::refs_prefix(id), |_, commit| {
+            RedoEntry::load(&store, commit)
+        })?;
+        redo.sort_by_key(|e| std::cmp::Reverse(e.k));
+        let mut sessions = damage.load(&store, &session::refs_prefix(id), |_, commit| {
+            Session::load(&store, commit)
+        })?;
+        sessions.sort_by_key(|s| (s.started, s.start));
+        // What is damaged keeps its number, too.
+        record.highest = record.highest.max(damage.highest(&checkpoint::refs_prefix(id)));
+        let highest_redo = redo
+            .first()
+            .map_or(0, |e| e.k)
+            .max(damage.highest(&redo::refs_prefix(id)));
+        record.highest_redo = record.highest_redo.max(highest_redo);
         let path = record.path.0.clone();
         let mut engine = Self {
             env: env.clone(),
@@ -227,6 +243,7 @@ impl Engine {
             pins,
             redo,
             sessions,
+            damaged: damage.found,
         };
         engine.reload_tree();
         Ok(engine)
@@ -273,22 +290,22 @@ impl Engine {
         }
         let others = self
             .store
-            .refs("refs/stepback/")?
-            .iter()
-            .any(|(name, _)| name.ends_with("/root") && *name != state::ref_name(&id));
+            .all_refs("refs/stepback/")?
+            .keys()
+            .any(|name| name.ends_with("/root") && *name != state::ref_name(&id));
         if !others {
             let path = self.store.path().to_owned();
             drop(self);
-            return fs::remove_dir_all(&path).at(&path);
+            return locate::remove_store(&path);
         }
-        for (name, _) in self.store.refs(&checkpoint::refs_prefix(&id))? {
-            self.store.delete_ref(&name)?;
+        for name in self.store.all_refs(&checkpoint::refs_prefix(&id))?.keys() {
+            self.store.delete_ref(name)?;
         }
         // The record goes last: while it is there, another try finds the rest.
         let record = state::ref_name(&id);
-        for (name, _) in self.store.refs(&format!("refs/stepback/{id}/"))? {
-            if name != record {
-                self.store.delete_ref(&name)?;
+        for name in self.store.all_refs(&format!("refs/stepback/{id}/"))?.keys() {
+            if *name != record {
+                self.store.delete_ref(name)?;
             }
         }
         self.store.delete_ref(&record)?;
@@ -314,7 +331,7 @@ fn find_known(
     request: &AttachRequest,
     notes: &mut Vec<String>,
 ) -> Result<Option<KnownRoot>> {
-    let known = locate::known_roots(&env.state_dir)?;
+    let (known, unreadable) = locate::known_roots(&env.state_dir)?;
     let same: Vec<&KnownRoot> = known
         .iter()
         .filter(|k| k.record.identity == sighting.identity)
@@ -347,6 +364,58 @@ fn find_known(
             Ok(Some(other.clone()))
         }
         Some(_) => Err(Error::RootReplaced(path.to_owned())),
-        None => Ok(None),
+        None => {
+            for bad in unreadable {
+                // This may be the history that is looked for: a new one in its place would hide it.
+                if locate::is_store_of(&bad.store, path)? {
+                    return Err(bad.error);
+                }
+                notes.push(format!(
+                    "a store of another directory can't be read: {}",
+                    bad.error
+                ));
+            }
+            Ok(None)
+        }
     }
+}
+
+/// Refs whose records can't be read: they are named, and hold up nothing else.
+#[derive(Default)]
+struct Damage {
+    found: Vec<Finding>,
+}
+
+impl Damage {
+    /// Reads what each ref below `prefix` points to.
+    fn load<T>(
+        &mut self,
+        store: &Store,
+        prefix: &str,
+        read: impl Fn(&str, Oid) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        for (name, found) in store.all_refs(prefix)? {
+            match found.map(|oid| read(&name, oid)) {
+                Ok(Ok(record)) => all.push(record),
+                Ok(Err(error)) => self.found.push(Finding {
+                    what: name,
+                    how: error.to_string(),
+                }),
+                Err(how) => self.found.push(Finding { what: name, how }),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The highest number among the damaged refs below `prefix`.
+    fn highest(&self, prefix: &str) -> u64 {
+        let below = self.found.iter().filter(|f| f.what.starts_with(prefix));
+        below.filter_map(|f| number(&f.what)).max().unwrap_or(0)
+    }
+}
+
+/// The number in which a ref's name ends.
+fn number(name: &str) -> Option<u64> {
+    name.rsplit('/').next()?.parse().ok()
 }

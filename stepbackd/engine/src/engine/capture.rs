@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Context, Engine, Presence, attach};
 use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
 use crate::diff::{self, Status};
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
 use crate::node::{NotCaptured, Snapshot};
 use crate::path::TreePath;
@@ -69,11 +69,10 @@ pub struct Captured {
     pub changed: bool,
 }
 
-/// A look at the disk: the tree in memory is up to date and its objects are in `writer`, not yet durable.
-pub(super) struct Look<'a> {
+/// A look at the disk: the tree in memory is up to date, and its objects are durable.
+pub(super) struct Look {
     pub snapshot: Snapshot,
     pub outcome: ScanOutcome,
-    pub writer: ObjectWriter<'a>,
 }
 
 impl Engine {
@@ -87,7 +86,20 @@ impl Engine {
         self.require_presence()?;
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
-        let result = self.capture_locked(&store, &scope, why, cx);
+        self.healing(|engine, healed| {
+            let scope = if healed { &Scope::All } else { &scope };
+            engine.capture_locked(&store, scope, why, cx)
+        })
+    }
+
+    /// Does `work`. When an object that the tree in memory relied on is gone from the store, does it once more with nothing
+    /// known of the tree: then all that is on disk is read and written anew. After an error the tree is that of the cache.
+    pub(super) fn healing<T>(&mut self, mut work: impl FnMut(&mut Self, bool) -> Result<T>) -> Result<T> {
+        let mut result = work(self, false);
+        if matches!(result, Err(Error::Damaged { .. })) {
+            self.forget_tree();
+            result = work(self, true);
+        }
         if result.is_err() {
             self.reload_tree();
         }
@@ -113,10 +125,9 @@ impl Engine {
             && !why.makes_one_anyway()
         {
             // The store has all of it: the position holds it.
-            self.tree.saved();
             return Ok(captured(position, false, look.outcome));
         }
-        let id = self.publish(store, look.snapshot, look.writer, why, None, cx.now)?;
+        let id = self.publish(store, look.snapshot, why, None, cx.now)?;
         Ok(captured(id, true, look.outcome))
     }
 
@@ -137,7 +148,10 @@ impl Engine {
     }
 
     /// Brings the tree in memory up to date and writes its new objects.
-    pub(super) fn look<'a>(&mut self, store: &'a Store, scope: &Scope, cx: &Context<'_>) -> Result<Look<'a>> {
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the store has lost what the tree in memory relied on: see [`Self::healing`].
+    pub(super) fn look(&mut self, store: &Store, scope: &Scope, cx: &Context<'_>) -> Result<Look> {
         let root = DirHandle::open_root(&self.path).at(&self.path)?;
         let stale = match self.refresh_rules()? {
             // The tree is that of the cache, if any: older than what the caller has been told of since.
@@ -167,12 +181,14 @@ impl Engine {
             self.record.modes = self.tree.common_modes();
         }
         let snapshot = self.tree.persist(&writer, &self.record.modes)?;
+        writer.finish()?;
+        self.tree.saved();
+        // The cache may name objects that somebody has deleted from the store since.
+        if !store.has(snapshot.tree)? {
+            return Err(damaged_object(store.path(), snapshot.tree, "is missing"));
+        }
         self.memory = Some(snapshot);
-        Ok(Look {
-            snapshot,
-            outcome,
-            writer,
-        })
+        Ok(Look { snapshot, outcome })
     }
 
     /// Re-reads the rules from outside the tree if they changed; says what must be looked at anew because of it.
@@ -192,29 +208,30 @@ impl Engine {
         Ok(Stale::All)
     }
 
-    /// Writes a checkpoint of `snapshot`, whose objects are in `writer` or in the store: objects first and synced, then
-    /// the side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one.
+    /// Writes a checkpoint of `snapshot`, whose objects are durable already: its own objects first and synced, then the
+    /// side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one.
     pub(super) fn publish(
         &mut self,
         store: &Store,
         snapshot: Snapshot,
-        writer: ObjectWriter<'_>,
         why: &Why,
         extras: Option<Snapshot>,
         now: Time,
     ) -> Result<u64> {
         let n = self.record.highest + 1;
-        // The differences are read back from the store, so that the counts are those of what is really there.
-        writer.finish()?;
-        self.tree.saved();
         let not_captured = self.tree.not_captured();
+        // A damaged base counts as none: the present must become a checkpoint all the same.
         let base = self
             .record
             .position
-            .map(|n| self.checkpoint(n))
-            .transpose()?
+            .and_then(|n| self.checkpoint(n).ok())
             .map(|c| c.snapshot);
-        let counts = self.counts(store, base, snapshot, &not_captured)?;
+        let counts = match self.counts(store, base, snapshot, &not_captured) {
+            Err(Error::Damaged { .. }) if base.is_some() => {
+                self.counts(store, None, snapshot, &not_captured)?
+            }
+            other => other?,
+        };
         let git = GitHead::read(&self.path);
         let open: Vec<String> = self
             .sessions

@@ -42,7 +42,7 @@ use crate::redo::RedoEntry;
 use crate::rules::{GitEnvironment, Rules};
 use crate::session::Session;
 use crate::state::RootRecord;
-use crate::store::Store;
+use crate::store::{Finding, Store};
 use crate::time::Time;
 use crate::tree::{DirWatch, Tree};
 
@@ -94,6 +94,8 @@ pub struct Engine {
     redo: Vec<RedoEntry>,
     /// Opened first in front.
     sessions: Vec<Session>,
+    /// Refs whose records could not be read when the root was opened.
+    damaged: Vec<Finding>,
 }
 
 impl fmt::Debug for Engine {
@@ -144,6 +146,12 @@ impl Engine {
         &self.checkpoints
     }
 
+    /// Refs of this root whose records could not be read when it was opened. Everything else is usable.
+    #[must_use]
+    pub fn damaged(&self) -> &[Finding] {
+        &self.damaged
+    }
+
     /// Whether the checkpoint is kept for ever.
     #[must_use]
     pub fn pinned(&self, n: u64) -> bool {
@@ -170,7 +178,24 @@ impl Engine {
         self.checkpoints
             .binary_search_by_key(&n, |c| c.n)
             .map(|at| &self.checkpoints[at])
-            .map_err(|_| Error::NoSuchCheckpoint(n.to_string()))
+            .map_err(|_| self.why_not(n))
+    }
+
+    /// Why a number can't be had: its record is damaged, or there is none.
+    fn why_not(&self, n: u64) -> Error {
+        let prefix = crate::checkpoint::refs_prefix(self.id());
+        let ending = format!("/{n}");
+        match self
+            .damaged
+            .iter()
+            .find(|f| f.what.starts_with(&prefix) && f.what.ends_with(&ending))
+        {
+            Some(damaged) => Error::Damaged {
+                store: self.store.path().to_owned(),
+                what: format!("checkpoint {n} ({}): {}", damaged.what, damaged.how),
+            },
+            None => Error::NoSuchCheckpoint(n.to_string()),
+        }
     }
 
     /// Takes over settings; those that change what is captured take effect at the next capture.
@@ -195,9 +220,19 @@ impl Engine {
     ///
     /// # Errors
     /// When the store can't be read at all; what is damaged is in the result.
-    pub fn verify(&self) -> Result<Vec<crate::store::Finding>> {
-        let mut findings = self.store.verify(&crate::checkpoint::refs_prefix(self.id()))?;
-        findings.extend(self.store.verify(&format!("refs/stepback/{}/", self.id()))?);
+    pub fn verify(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.damaged.clone();
+        let prefixes = [
+            crate::checkpoint::refs_prefix(self.id()),
+            format!("refs/stepback/{}/", self.id()),
+        ];
+        for prefix in prefixes {
+            for finding in self.store.verify(&prefix)? {
+                if !findings.iter().any(|known| known.what == finding.what) {
+                    findings.push(finding);
+                }
+            }
+        }
         Ok(findings)
     }
 

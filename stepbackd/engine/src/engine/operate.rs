@@ -10,7 +10,7 @@ use super::operation::{Expected, Prepared};
 use super::{Context, Engine, Scope, Select, Why};
 use crate::checkpoint::Trigger;
 use crate::error::{Error, Result};
-use crate::node::Snapshot;
+use crate::node::{Kind, Snapshot};
 use crate::path::TreePath;
 use crate::redo::{self, NewEntry, RedoEntry};
 use crate::restore::{
@@ -110,23 +110,22 @@ impl Engine {
     /// As [`Self::execute`].
     pub fn preview(&mut self, operation: &Operation, cx: &Context<'_>) -> Result<Preview> {
         self.require_finished()?;
+        self.with_reserve(|engine| engine.preview_once(operation, cx))
+    }
+
+    fn preview_once(&mut self, operation: &Operation, cx: &Context<'_>) -> Result<Preview> {
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
-        let prepared = match self.prepare(&store, operation, cx) {
-            Ok(prepared) => prepared,
-            Err(e) => {
-                self.reload_tree();
-                return Err(e);
-            }
-        };
+        let prepared = self.healing(|engine, _| engine.prepare(&store, operation, cx))?;
         let Prepared {
             plan,
             target,
             writer,
             present,
+            makes_root,
             ..
         } = prepared;
-        if self.memory.is_some() && !self.is_position(present) {
+        if !makes_root && !self.is_position(present) {
             writer.finish()?;
             self.write_record(cx.now)?;
         }
@@ -156,20 +155,44 @@ impl Engine {
         cx: &Context<'_>,
     ) -> Result<Report> {
         self.require_finished()?;
-        let store = Arc::clone(&self.store);
-        let _lock = store.lock()?;
-        let mut result = self.execute_locked(&store, operation, expected, cx);
-        if result.as_ref().is_err_and(Error::is_no_space) && self.unfinished()?.is_none() {
-            // What the reserve is for: nothing has begun yet, and going back is how people get out of a full disk.
-            self.reload_tree();
-            store.release_reserve()?;
-            result = self.execute_locked(&store, operation, expected, cx);
+        self.with_reserve(|engine| {
+            let store = Arc::clone(&engine.store);
+            let _lock = store.lock()?;
+            engine.healing(|engine, healed| {
+                if healed {
+                    engine.require_finished()?;
+                }
+                engine.execute_locked(&store, operation, expected, cx)
+            })
+        })
+    }
+
+    /// Does `work`, and does it once more with the room of the reserve if the disk was full and nothing had begun: going
+    /// back, and deleting, is how people get out of a full disk.
+    pub(super) fn with_reserve<T>(&mut self, mut work: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.unfinished()?;
+        let mut result = work(self);
+        if result.as_ref().is_err_and(Error::is_no_space) && self.unfinished()? == before {
+            self.store.release_reserve()?;
+            result = work(self);
         }
-        if result.is_err() {
-            self.reload_tree();
-        }
-        store.restore_reserve()?;
+        self.store.restore_reserve()?;
         result
+    }
+
+    /// Paths of which the present bytes, that are about to be replaced, should be in the store and aren't: somebody
+    /// deleted a part of it. They are read again.
+    fn forget_what_is_lost(&mut self, store: &Store, plan: &restore::Plan) -> Result<bool> {
+        let mut lost = false;
+        for step in &plan.steps {
+            if let Some(Kind::File(oid) | Kind::Link(oid)) = step.from.as_ref().map(|node| node.kind)
+                && !store.has(oid)?
+            {
+                self.tree.distrust(&step.path);
+                lost = true;
+            }
+        }
+        Ok(lost)
     }
 
     fn execute_locked(
@@ -179,13 +202,15 @@ impl Engine {
         expected: Option<&PlanId>,
         cx: &Context<'_>,
     ) -> Result<Report> {
-        let prepared = self.prepare(store, operation, cx)?;
+        let mut prepared = self.prepare(store, operation, cx)?;
+        if self.forget_what_is_lost(store, &prepared.plan)? {
+            prepared = self.prepare(store, operation, cx)?;
+        }
         if expected.is_some_and(|id| *id != prepared.plan.id()) {
             return Err(Error::StalePlan);
         }
         if prepared.plan.is_noop() {
             if !self.is_position(prepared.present) {
-                prepared.writer.finish()?;
                 self.write_record(cx.now)?;
             }
             // An entry of which nothing is left to do is used up all the same.
@@ -296,16 +321,15 @@ impl Engine {
         let extras = if extras.is_empty() {
             None
         } else {
-            Some(stored::write_paths(&writer, &extras, &self.record.modes)?)
+            let extras = stored::write_paths(&writer, &extras, &self.record.modes)?;
+            writer.finish()?;
+            Some(extras)
         };
         match self.record.position {
-            Some(position) if extras.is_none() && self.is_position(present) => {
-                writer.finish()?;
-                Ok((None, position, None))
-            }
+            Some(position) if extras.is_none() && self.is_position(present) => Ok((None, position, None)),
             _ => {
                 let why = Why::plain(operation.before());
-                let n = self.publish(store, present, writer, &why, extras, cx.now)?;
+                let n = self.publish(store, present, &why, extras, cx.now)?;
                 Ok((Some(n), n, extras))
             }
         }
@@ -388,19 +412,14 @@ impl Engine {
         let reached =
             ends_at.filter(|e| e.snapshot == look.snapshot && self.checkpoint(e.checkpoint).is_ok());
         if let Some(reached) = reached {
-            look.writer.finish()?;
-            self.tree.saved();
             self.record.position = Some(reached.checkpoint);
             return self.write_record(cx.now);
         }
         if self.is_position(look.snapshot) {
-            look.writer.finish()?;
-            self.tree.saved();
             return Ok(());
         }
         let why = Why::plain(Trigger::AfterOperation);
-        self.publish(store, look.snapshot, look.writer, &why, None, cx.now)
-            .map(drop)
+        self.publish(store, look.snapshot, &why, None, cx.now).map(drop)
     }
 
     /// The operation that a crash interrupted, if one is neither finished nor undone.
@@ -426,6 +445,10 @@ impl Engine {
     /// # Errors
     /// [`Error::RootMissing`], [`Error::RootReplaced`]; those of the disk and the store: it can be called again.
     pub fn recover(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
+        self.with_reserve(|engine| engine.recover_once(undo, cx))
+    }
+
+    fn recover_once(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
         let store = Arc::clone(&self.store);
         let directory = store.root_dir(self.id())?;
         let Some(header) = restore::unfinished(&directory)? else {

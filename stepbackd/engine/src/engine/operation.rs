@@ -62,7 +62,7 @@ impl Engine {
         let present = if makes_root {
             self.forget_tree()
         } else {
-            self.look_for_plan(store, cx)?
+            self.look(store, &Scope::All, cx)?.snapshot
         };
         let writer = store.writer();
         let target = match named {
@@ -185,18 +185,8 @@ impl Engine {
         })
     }
 
-    /// Looks at everything, and makes what is new readable: the plan compares it.
-    fn look_for_plan(&mut self, store: &Store, cx: &Context<'_>) -> Result<Snapshot> {
-        let look = self.look(store, &Scope::All, cx)?;
-        if !self.is_position(look.snapshot) {
-            look.writer.finish()?;
-        }
-        self.tree.saved();
-        Ok(look.snapshot)
-    }
-
-    /// For a root that isn't there: nothing is.
-    fn forget_tree(&mut self) -> Snapshot {
+    /// Nothing is known of the tree any more, as for a root that isn't there.
+    pub(super) fn forget_tree(&mut self) -> Snapshot {
         self.tree = Tree::new();
         self.memory = None;
         self.rules = None;

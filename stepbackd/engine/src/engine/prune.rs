@@ -46,6 +46,10 @@ impl Engine {
     /// deleted; those of the store.
     pub fn drop_checkpoints(&mut self, ns: &[u64], preview: bool, cx: &Context<'_>) -> Result<Dropped> {
         self.require_finished()?;
+        self.with_reserve(|engine| engine.drop_once(ns, preview, cx))
+    }
+
+    fn drop_once(&mut self, ns: &[u64], preview: bool, cx: &Context<'_>) -> Result<Dropped> {
         let wanted: BTreeSet<u64> = ns.iter().copied().collect();
         for n in &wanted {
             self.checkpoint(*n)?;
@@ -119,11 +123,10 @@ impl Engine {
         for n in heirs {
             let mut heir = self.checkpoint(n)?.clone();
             heir.base = nearest(heir.base);
-            let left_out = self.not_captured(Some(n))?;
+            let left_out = self.not_captured(Some(n)).unwrap_or_default();
             let base = heir
                 .base
-                .map(|base| self.checkpoint(base))
-                .transpose()?
+                .and_then(|base| self.checkpoint(base).ok())
                 .map(|c| c.snapshot);
             heir.counts = self.counts(&store, base, heir.snapshot, &left_out)?;
             self.write_anew(&store, heir)?;

@@ -266,21 +266,13 @@ impl Engine {
     pub(super) fn look_durably(&mut self, cx: &Context<'_>) -> Result<Snapshot> {
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
-        let result = (|| {
-            let look = self.look(&store, &Scope::All, cx)?;
-            if self.is_position(look.snapshot) {
-                self.tree.saved();
-                return Ok(look.snapshot);
+        self.healing(|engine, _| {
+            let look = engine.look(&store, &Scope::All, cx)?;
+            if !engine.is_position(look.snapshot) {
+                engine.write_record(cx.now)?;
             }
-            look.writer.finish()?;
-            self.tree.saved();
-            self.write_record(cx.now)?;
             Ok(look.snapshot)
-        })();
-        if result.is_err() {
-            self.reload_tree();
-        }
-        result
+        })
     }
 
     /// Counts the lines of one change.

@@ -63,6 +63,9 @@ impl Store {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("No space left") || said.contains("Out of diskspace") {
+            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull)).at(self.path());
+        }
         Err(Error::Damaged {
             store: self.path().to_owned(),
             what: format!(

@@ -48,7 +48,10 @@ impl Store {
     }
 
     /// As [`Store::refs`], broken ones included.
-    pub(super) fn all_refs(&self, prefix: &str) -> Result<BTreeMap<String, Found>> {
+    ///
+    /// # Errors
+    /// When a directory, or the file of packed refs, can't be read.
+    pub fn all_refs(&self, prefix: &str) -> Result<BTreeMap<String, Found>> {
         let mut found = BTreeMap::new();
         // Loose ones first: whoever packs refs writes the packed ones before it removes these.
         self.walk_refs("refs", prefix, &mut found)?;

@@ -9,6 +9,7 @@
 )]
 
 mod capture;
+mod damage;
 mod operations;
 mod property;
 mod store_describes_itself;

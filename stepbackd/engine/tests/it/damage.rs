@@ -1,0 +1,134 @@
+//! Parts of a store go or rot: what is damaged is named, everything else goes on, and no present bytes are lost.
+
+use std::fs;
+use std::path::PathBuf;
+
+use stepback_engine::Error;
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{Operation, Select, Why};
+
+use crate::support::Sandbox;
+
+/// Enough files for a first capture to go into a pack.
+fn many() -> Sandbox {
+    Sandbox::with(|root| {
+        for i in 0..60 {
+            fs::create_dir_all(root.join(format!("d{}", i % 7))).unwrap();
+            fs::write(root.join(format!("d{}/f{i}", i % 7)), format!("v1 {i}\n")).unwrap();
+        }
+    })
+}
+
+fn edit_all(sandbox: &Sandbox, version: u32) {
+    for i in 0..60 {
+        sandbox.write(&format!("d{}/f{i}", i % 7), &format!("v{version} {i}\n"));
+    }
+}
+
+fn newest_packs(sandbox: &mut Sandbox) -> Vec<PathBuf> {
+    let dir = sandbox.engine().store_path().join("objects/pack");
+    let mut packs: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    packs.sort_by_key(|p| fs::metadata(p).unwrap().modified().unwrap());
+    packs
+}
+
+/// Each kind of broken ref of one checkpoint: empty (what a power cut leaves), garbage, an object that isn't there.
+#[test]
+fn a_broken_checkpoint_is_named_and_the_others_stay_usable() {
+    for text in ["", "garbage\n", "0123456789012345678901234567890123456789\n"] {
+        let mut sandbox = many();
+        for version in 2..=4 {
+            edit_all(&sandbox, version);
+            sandbox.capture();
+        }
+        let id = sandbox.engine().id().to_owned();
+        fs::write(
+            sandbox
+                .engine()
+                .store_path()
+                .join(format!("refs/checkpoints/{id}/watch/3")),
+            text,
+        )
+        .unwrap();
+        sandbox.reopen(true);
+        assert_eq!(sandbox.engine().damaged().len(), 1, "{text:?}");
+        let named = sandbox.execute(&Operation::Rewind(Some(Select::Number(3))));
+        assert!(
+            matches!(&named, Err(Error::Damaged { what, .. }) if what.contains("checkpoint 3")),
+            "{named:?}"
+        );
+        assert!(
+            sandbox
+                .engine()
+                .verify()
+                .unwrap()
+                .iter()
+                .any(|f| f.what.ends_with("watch/3"))
+        );
+        sandbox.rewind(2);
+        assert_eq!(sandbox.read("d0/f0").as_deref(), Some("v2 0\n"));
+        edit_all(&sandbox, 5);
+        assert_eq!(sandbox.capture().id, 5, "its number is not given again");
+    }
+}
+
+#[test]
+fn a_bad_store_of_another_directory_holds_up_no_attach() {
+    let mut sandbox = many();
+    let bad = sandbox.state().join("stores/x-00000000.git");
+    fs::create_dir_all(bad.join("stepback")).unwrap();
+    let other = sandbox.path().join("other");
+    fs::create_dir(&other).unwrap();
+    sandbox.attach_at(&other).unwrap();
+    sandbox.attach();
+    assert_eq!(sandbox.engine().checkpoints().len(), 1);
+}
+
+/// A store that can't be read, but may hold the history that is looked for: no new one may hide it.
+#[test]
+fn a_bad_store_of_this_directory_is_an_error() {
+    let mut sandbox = many();
+    let store = sandbox.engine().store_path().to_owned();
+    sandbox.engine = None;
+    fs::remove_file(store.join("config")).unwrap();
+    let root = sandbox.root();
+    let refused = sandbox.attach_at(&root);
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+}
+
+/// What is on disk was captured, but somebody deleted that part of the store: it is read again before it is replaced.
+#[test]
+fn the_present_is_read_again_when_the_store_has_lost_it() {
+    let mut sandbox = many();
+    edit_all(&sandbox, 2);
+    sandbox.capture();
+    sandbox.engine().save_cache().unwrap();
+    for pack in newest_packs(&mut sandbox).split_off(2) {
+        fs::remove_file(pack).unwrap();
+    }
+    sandbox.reopen(true);
+    let before = sandbox.picture();
+    sandbox.rewind(1);
+    assert_eq!(sandbox.read("d0/f0").as_deref(), Some("v1 0\n"));
+    sandbox.execute(&Operation::Redo).unwrap();
+    assert_eq!(sandbox.picture(), before);
+}
+
+#[test]
+fn a_save_after_the_loss_of_everything_records_the_present_anew() {
+    let mut sandbox = many();
+    sandbox.engine().save_cache().unwrap();
+    for pack in newest_packs(&mut sandbox) {
+        fs::remove_file(pack).unwrap();
+    }
+    sandbox.reopen(true);
+    let before = sandbox.picture();
+    let why = Why {
+        label: Some("again".into()),
+        ..Why::plain(Trigger::Save)
+    };
+    let id = sandbox.capture_as(&why).unwrap().id;
+    edit_all(&sandbox, 2);
+    sandbox.rewind(id);
+    assert_eq!(sandbox.picture(), before);
+}
