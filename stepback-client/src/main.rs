@@ -16,6 +16,7 @@ mod connection;
 mod environment;
 mod error;
 mod id_path;
+mod interrupt;
 mod pager;
 mod place;
 mod render;

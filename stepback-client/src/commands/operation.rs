@@ -1,12 +1,21 @@
 //! What rewind, restore, redo and a session's revert have in common: show the plan, ask, do what was shown, report.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::json;
-use stepback_proto::{Consent, FailureKind, Item, NamedPath, PlanChange, Preview, Reply, Report, Verb};
+use stepback_proto::{
+    CheckpointEntry, Consent, Failure, FailureKind, Item, NamedPath, PlanChange, Preview, Reply, Report,
+    Selector, Verb, WirePath,
+};
 
 use super::IN_PART;
 use crate::app::App;
+use crate::autostart;
 use crate::confirm;
 use crate::error::{Error, Result};
+use crate::interrupt::Explained;
+use crate::render::path::shown;
+use crate::render::time::{age, clock};
 use crate::render::{json, operation};
 
 /// How far to go.
@@ -24,12 +33,18 @@ pub struct Options {
 pub struct Operation<'a> {
     /// The request, for a given consent.
     pub verb: &'a dyn Fn(Consent) -> Verb,
-    /// `rewind to`
-    pub doing: &'a str,
+    /// `rewind`, `restore`, `redo`, `revert`.
+    pub name: &'a str,
+    /// What leads to the checkpoint: `to`, `from`, `back to`.
+    pub to: &'a str,
     /// `rewound to`
     pub done: &'a str,
-    /// Show whole lists.
-    pub all: bool,
+    /// What takes it back, if it isn't known from the report.
+    pub back: &'a str,
+    /// Show whole lists; `None` where there is no `--all` to ask for them.
+    pub all: Option<bool>,
+    /// The target is the nearest checkpoint before the present state.
+    pub before: bool,
 }
 
 /// The items of an operation, sorted.
@@ -52,43 +67,111 @@ pub fn run(app: &App, operation: &Operation<'_>, options: Options) -> Result<u8>
             app.printer
                 .json(&json::preview(plan.target, plan.noop, &parts.changes, kept, left))?;
         } else {
-            app.printer.text(&describe(app, operation, &parts, &plan))?;
+            let target = Target::ask(app, plan.target);
+            app.printer
+                .text(&describe(app, operation, &parts, &plan, &target))?;
         }
         return Ok(0);
     }
     if options.yes {
         return act(app, operation, Consent::Yes);
     }
-    let (parts, plan) = preview(app, operation)?;
-    if !plan.noop {
-        app.printer.question(&describe(app, operation, &parts, &plan));
-        let doing = operation.doing;
-        confirm::ask(
-            &app.printer,
-            &format!("{}{} {}?", doing[..1].to_uppercase(), &doing[1..], plan.target),
-        )?;
-    }
-    let done = act(app, operation, Consent::YesTo(plan.plan));
-    if let Err(Error::Told(failure)) = &done
-        && failure.kind == FailureKind::StalePlan
-    {
+    loop {
         let (parts, plan) = preview(app, operation)?;
-        app.printer.question(&describe(app, operation, &parts, &plan));
+        if !plan.noop {
+            let target = Target::ask(app, plan.target);
+            app.printer
+                .question(&describe(app, operation, &parts, &plan, &target));
+            confirm::ask(&app.printer, &question(operation, &parts, &target))?;
+        }
+        match act(app, operation, Consent::YesTo(plan.plan)) {
+            Err(Error::Told(failure)) if failure.kind == FailureKind::StalePlan => {
+                if !confirm::can_ask() {
+                    return Err(Error::Told(Failure {
+                        hint: "look at the new plan with -n, then run the command again".into(),
+                        ..failure
+                    }));
+                }
+                app.printer.question(
+                    "The directory has changed since this was shown. Nothing is done yet. The new plan:\n",
+                );
+            }
+            other => return other,
+        }
     }
-    done
+}
+
+/// The checkpoint to be put back, as far as it is worth a look. What can't be found out is left out of the text.
+struct Target {
+    id: u64,
+    entry: Option<Box<CheckpointEntry>>,
+    root: Option<WirePath>,
+}
+
+impl Target {
+    fn ask(app: &App, id: u64) -> Self {
+        let show = Verb::Show {
+            id: Selector::Number(id),
+        };
+        let entry = match app.ask(show, &mut |_| Ok(())) {
+            Ok(Reply::Checkpoint(entry)) => Some(entry),
+            _ => None,
+        };
+        let list = Verb::List {
+            limit: Some(1),
+            session: None,
+            path: None,
+        };
+        let root = match app.ask(list, &mut |_| Ok(())) {
+            Ok(Reply::List { root, .. }) => Some(root),
+            _ => None,
+        };
+        Self { id, entry, root }
+    }
+
+    /// `checkpoint 7 (14:05:07, 3m ago)`
+    fn full(&self) -> String {
+        let now = Timestamp::now();
+        let when = self.entry.as_ref().map_or_else(String::new, |e| {
+            let clock = clock(e.time_ms, now, &TimeZone::system());
+            format!(" ({clock}, {} ago)", age(e.time_ms, now))
+        });
+        format!("checkpoint {}{when}", self.id)
+    }
+
+    /// `checkpoint 7 (3m ago)`
+    fn short(&self) -> String {
+        let when = self.entry.as_ref().map_or_else(String::new, |e| {
+            format!(" ({} ago)", age(e.time_ms, Timestamp::now()))
+        });
+        format!("checkpoint {}{when}", self.id)
+    }
+}
+
+/// `Rewind to checkpoint 7 (3m ago): 3 changed, 14 removed, 12 created?`
+fn question(of: &Operation<'_>, parts: &Parts, target: &Target) -> String {
+    let (first, rest) = of.name.split_at(1);
+    format!(
+        "{}{rest} {} {}: {}?",
+        first.to_uppercase(),
+        of.to,
+        target.short(),
+        operation::counts(&parts.changes)
+    )
 }
 
 fn preview(app: &App, operation: &Operation<'_>) -> Result<(Parts, Preview)> {
-    let (parts, reply) = ask(app, (operation.verb)(Consent::Preview))?;
+    let (parts, reply) = gather(|each| app.ask((operation.verb)(Consent::Preview), each))?;
     let Reply::Preview(plan) = reply else {
         return Err(Error::Unexpected("a preview"));
     };
     Ok((parts, plan))
 }
 
-fn ask(app: &App, verb: Verb) -> Result<(Parts, Reply)> {
+/// The items that `ask` hands out, sorted, and its reply.
+fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>) -> Result<(Parts, Reply)> {
     let mut parts = Parts::default();
-    let reply = app.ask(verb, &mut |item| {
+    let reply = ask(&mut |item| {
         match item {
             Item::Change(change) => parts.changes.push(change),
             Item::Kept(path) => parts.kept.push(path),
@@ -100,13 +183,17 @@ fn ask(app: &App, verb: Verb) -> Result<(Parts, Reply)> {
     Ok((parts, reply))
 }
 
-fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview) -> String {
+fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target: &Target) -> String {
     if plan.noop {
-        return format!("already at {}, nothing to do\n", plan.target)
-            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all);
+        return nothing_to_do(of, target)
+            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true));
     }
+    let root = target
+        .root
+        .as_ref()
+        .map_or_else(String::new, |root| format!(" {}", shown(root)));
     let plan = operation::Plan {
-        what: &format!("{} {}", of.doing, plan.target),
+        what: &format!("{}{root} {} {}", of.name, of.to, target.full()),
         changes: &parts.changes,
         kept: &parts.kept,
         not_covered: &parts.not_covered,
@@ -114,8 +201,31 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview) -> Str
     operation::preview(&plan, of.all, app.printer.color())
 }
 
+/// Why there is nothing to do.
+fn nothing_to_do(of: &Operation<'_>, target: &Target) -> String {
+    let id = target.id;
+    match &target.entry {
+        Some(entry) if of.before && entry.base.is_none() => {
+            format!("checkpoint {id} is the first: there is nothing before it\n")
+        }
+        _ => format!("already at checkpoint {id}, nothing to do\n"),
+    }
+}
+
+/// Does it. From the request on, the daemon goes on also without us.
 fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
-    let (parts, reply) = ask(app, (of.verb)(consent))?;
+    let place = app.place()?;
+    let connection = autostart::connect(&app.endpoint, &app.environment)?;
+    let explained = Explained::begin(
+        app.printer,
+        format!(
+            "the {} goes on in the daemon; `stepback status` shows it, {} takes it back",
+            of.name, of.back
+        ),
+    );
+    let answer = gather(|each| app.ask_on(connection, &place, (of.verb)(consent), each));
+    drop(explained);
+    let (parts, reply) = answer?;
     let (ended, report) = match reply {
         Reply::Report(report) => (None, report),
         Reply::SessionEnded {
@@ -151,12 +261,11 @@ fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
 fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result<()> {
     let nothing = report.written == 0 && report.removed == 0;
     if nothing && parts.kept.is_empty() {
-        let left = operation::left_alone(&[], &parts.not_covered, of.all);
-        return app
-            .printer
-            .text(&format!("already at {}, nothing to do\n{left}", report.target));
+        let left = operation::left_alone(&[], &parts.not_covered, of.all == Some(true));
+        let target = Target::ask(app, report.target);
+        return app.printer.text(&format!("{}{left}", nothing_to_do(of, &target)));
     }
-    let done = format!("{} {}", of.done, report.target);
+    let done = format!("{} checkpoint {}", of.done, report.target);
     app.printer
         .text(&operation::report(&done, report, &parts.kept, &parts.not_covered))?;
     match report.back {

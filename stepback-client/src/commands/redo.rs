@@ -19,9 +19,12 @@ pub struct Args {
 pub fn run(app: &App, args: &Args) -> Result<u8> {
     let redo = Operation {
         verb: &|how| Verb::Redo { how },
-        doing: "redo, back to",
+        name: "redo",
+        to: "back to",
         done: "redone, back to",
-        all: false,
+        back: "a rewind to the checkpoint before it",
+        all: None,
+        before: false,
     };
     operation::run(app, &redo, args.options)
 }

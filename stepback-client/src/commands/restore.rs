@@ -37,9 +37,12 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
             paths: paths.clone(),
             how,
         },
-        doing: "restore from",
+        name: "restore",
+        to: "from",
         done: "restored from",
-        all: false,
+        back: "`stepback redo`",
+        all: None,
+        before: false,
     };
     operation::run(app, &restore, args.options)
 }

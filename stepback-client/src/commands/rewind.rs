@@ -29,9 +29,12 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     let id = args.id.as_deref().map(|id| app.selector(id)).transpose()?;
     let rewind = Operation {
         verb: &|how| Verb::Rewind { id: id.clone(), how },
-        doing: "rewind to",
+        name: "rewind",
+        to: "to",
         done: "rewound to",
-        all: args.all,
+        back: "`stepback redo`",
+        all: Some(args.all),
+        before: id.is_none(),
     };
     operation::run(app, &rewind, args.options)
 }

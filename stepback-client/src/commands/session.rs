@@ -61,9 +61,12 @@ pub fn run(app: &App, session: Session) -> Result<u8> {
                     name: end.name.clone(),
                     revert: Some(how),
                 },
-                doing: "revert to",
+                name: "revert",
+                to: "to",
                 done: "reverted to",
-                all: false,
+                back: "`stepback redo`",
+                all: None,
+                before: false,
             };
             operation::run(
                 app,

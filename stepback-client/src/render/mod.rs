@@ -1,5 +1,6 @@
 //! What people and programs read. This module is the only place that prints.
 
+pub mod collapse;
 pub mod diff;
 pub mod diffstat;
 pub mod json;
@@ -131,6 +132,15 @@ impl Printer {
         say(&format!(
             "{} {text}\n",
             paint(self.color_err, Style::new().yellow(), "stepback: warning:")
+        ));
+    }
+
+    /// What an interrupted command leaves behind, below the `^C` that a terminal shows.
+    pub fn interrupted(&self, message: &str) {
+        let line = if io::stderr().is_terminal() { "\n" } else { "" };
+        say(&format!(
+            "{line}{} {message}\n",
+            paint(self.color_err, Style::new().red(), "stepback:")
         ));
     }
 

@@ -1,8 +1,11 @@
 //! What a rewind, restore, redo or session revert would do or did, for people.
 
-use owo_colors::Style;
-use stepback_proto::{ChangeKind, NamedPath, PlanChange, Report};
+use std::collections::HashSet;
 
+use owo_colors::Style;
+use stepback_proto::{ChangeKind, NamedPath, PlanChange, Report, WirePath};
+
+use super::collapse::{self, Line};
 use super::path::{one_line, shown};
 use super::{count, grouped, paint};
 
@@ -27,43 +30,151 @@ pub struct Plan<'a> {
     pub not_covered: &'a [NamedPath],
 }
 
-/// The preview: its first line says what would happen, then come the paths.
-pub fn preview(plan: &Plan<'_>, all: bool, color: bool) -> String {
+/// The kinds of change, in the order in which they are listed.
+const KINDS: [(&str, &[ChangeKind]); 4] = [
+    ("change", &[ChangeKind::Modified]),
+    ("retype", &[ChangeKind::TypeChanged]),
+    ("remove", &[ChangeKind::Deleted]),
+    ("create", &[ChangeKind::Added]),
+];
+
+/// The preview: its first line says what would happen, then come the paths: changed, removed, created. `all` is `None`
+/// for a command that has no `--all`.
+pub fn preview(plan: &Plan<'_>, all: Option<bool>, color: bool) -> String {
     let mut out = format!("{}\n", paint(color, Style::new().bold(), &first_line(plan)));
-    let shown_changes = if all || plan.changes.len() <= LIST_MAX {
-        plan.changes.len()
+    let lines = changes(plan.changes, all == Some(true), color);
+    let listed = if all == Some(true) || lines.len() <= LIST_MAX {
+        lines.len()
     } else {
         LIST_SHORT
     };
-    for change in &plan.changes[..shown_changes] {
-        let (word, style) = match change.status {
-            ChangeKind::Added => ("create", Style::new().green()),
-            ChangeKind::Modified => ("change", Style::new().yellow()),
-            ChangeKind::Deleted => ("remove", Style::new().red()),
-            ChangeKind::TypeChanged => ("retype", Style::new().yellow()),
+    lines[..listed].iter().for_each(|line| out += &line.text);
+    let more: usize = lines[listed..].iter().map(|line| line.paths).sum();
+    let closed = lines[..listed].iter().any(|line| line.paths > 1);
+    let way = match all {
+        Some(_) => "--all shows them",
+        None => "-n --json names them",
+    };
+    if more > 0 {
+        out += &format!("  ... and {} more ({way})\n", grouped(more as u64));
+    } else if closed {
+        let way = way.replace("them", "every path");
+        out += &format!("  ({way})\n");
+    }
+    out + &left_alone(plan.kept, plan.not_covered, all == Some(true))
+}
+
+/// A line of the preview and how many paths it stands for.
+struct Listed {
+    text: String,
+    paths: usize,
+}
+
+fn changes(changes: &[PlanChange], all: bool, color: bool) -> Vec<Listed> {
+    let mut sorted: Vec<&PlanChange> = changes.iter().collect();
+    sorted.sort_by(|a, b| collapse::order(&a.path.0, &b.path.0));
+    let dirs = directories(&sorted);
+    let room = if all || changes.len() <= LIST_MAX {
+        usize::MAX
+    } else {
+        // Each kind may fill a share; what is then still too long is cut.
+        let kinds = KINDS
+            .iter()
+            .filter(|(_, of)| sorted.iter().any(|c| of.contains(&c.status)));
+        LIST_MAX / kinds.count().max(1)
+    };
+    let mut out = Vec::new();
+    for (word, kinds) in KINDS {
+        let style = match word {
+            "remove" => Style::new().red(),
+            "create" => Style::new().green(),
+            _ => Style::new().yellow(),
         };
-        let mark = if change.edited_since {
-            "  (edited since)"
+        let word = paint(color, style, word);
+        let of: Vec<&PlanChange> = sorted
+            .iter()
+            .copied()
+            .filter(|c| kinds.contains(&c.status))
+            .collect();
+        let paths: Vec<&[u8]> = of.iter().map(|c| c.path.0.as_slice()).collect();
+        let lines = if room == usize::MAX {
+            (0..of.len()).map(Line::Path).collect()
         } else {
-            ""
+            collapse::lines(&paths, room)
         };
-        out += &format!("  {}  {}{mark}\n", paint(color, style, word), shown(&change.path));
+        for line in lines {
+            let (range, what) = match line {
+                Line::Path(at) => {
+                    let dir = !kinds.contains(&ChangeKind::TypeChanged) && dirs.contains(paths[at]);
+                    (
+                        at..at + 1,
+                        format!("{}{}", shown(&of[at].path), if dir { "/" } else { "" }),
+                    )
+                }
+                Line::Below(name, range) => {
+                    let files = range.clone().filter(|n| !dirs.contains(paths[*n])).count();
+                    let files = count(files as u64, "file", "files");
+                    let dir = &paths[range.start][..name];
+                    let dir_shown = shown(&WirePath(dir.to_vec()));
+                    let whole = paths[range.start] == dir;
+                    let what = if whole {
+                        format!("{dir_shown}/ ({files})")
+                    } else {
+                        format!("{files} in {dir_shown}/")
+                    };
+                    (range, what)
+                }
+            };
+            let edited = of[range.clone()].iter().filter(|c| c.edited_since).count();
+            let mark = match (edited, range.len()) {
+                (0, _) => String::new(),
+                (_, 1) => "  (edited since)".into(),
+                (n, _) => format!("  ({} edited since)", grouped(n as u64)),
+            };
+            out.push(Listed {
+                text: format!("  {word}  {what}{mark}\n"),
+                paths: range.len(),
+            });
+        }
     }
-    if shown_changes < plan.changes.len() {
-        let more = (plan.changes.len() - shown_changes) as u64;
-        out += &format!("  ... and {} more (--all shows them)\n", grouped(more));
-    }
-    out + &left_alone(plan.kept, plan.not_covered, all)
+    out
+}
+
+/// The paths that others in the list are below of. Sorted, a directory comes right before them.
+fn directories<'a>(sorted: &[&'a PlanChange]) -> HashSet<&'a [u8]> {
+    sorted
+        .windows(2)
+        .filter(|pair| collapse::is_at_or_below(&pair[1].path.0, &pair[0].path.0))
+        .map(|pair| pair[0].path.0.as_slice())
+        .collect()
+}
+
+fn number(changes: &[PlanChange], kinds: &[ChangeKind]) -> u64 {
+    changes.iter().filter(|c| kinds.contains(&c.status)).count() as u64
+}
+
+/// `3 changed, 14 removed, 12 created`
+pub fn counts(changes: &[PlanChange]) -> String {
+    let changed = number(changes, &[ChangeKind::Modified, ChangeKind::TypeChanged]);
+    format!("{} changed, {}", grouped(changed), gone_and_new(changes))
+}
+
+fn gone_and_new(changes: &[PlanChange]) -> String {
+    format!(
+        "{} removed, {} created",
+        grouped(number(changes, &[ChangeKind::Deleted])),
+        grouped(number(changes, &[ChangeKind::Added]))
+    )
 }
 
 fn first_line(plan: &Plan<'_>) -> String {
-    let number =
-        |kinds: &[ChangeKind]| plan.changes.iter().filter(|c| kinds.contains(&c.status)).count() as u64;
-    let changed = number(&[ChangeKind::Modified, ChangeKind::TypeChanged]);
-    let mut parts = vec![format!("{} changed", count(changed, "file", "files"))];
-    parts.push(format!("{} removed", grouped(number(&[ChangeKind::Deleted]))));
-    parts.push(format!("{} created", grouped(number(&[ChangeKind::Added]))));
-    let mut line = format!("{}: {}", plan.what, parts.join(", "));
+    let changed = number(plan.changes, &[ChangeKind::Modified, ChangeKind::TypeChanged]);
+    let mut line = format!(
+        "{}: {} changed, {}",
+        plan.what,
+        count(changed, "file", "files"),
+        gone_and_new(plan.changes)
+    );
     if !plan.kept.is_empty() {
         line += &format!("; {} kept", grouped(plan.kept.len() as u64));
     }
@@ -94,7 +205,7 @@ pub fn report(what: &str, report: &Report, kept: &[NamedPath], not_covered: &[Na
 pub fn left_alone(kept: &[NamedPath], not_covered: &[NamedPath], all: bool) -> String {
     let mut out = String::new();
     for p in kept {
-        out += &format!("  kept: {} ({})\n", shown(&p.path), one_line(&p.reason));
+        out += &format!("  kept: {}: {}\n", shown(&p.path), reason(&p.reason));
     }
     let listed = if all || not_covered.len() <= LIST_MAX {
         not_covered.len()
@@ -102,7 +213,7 @@ pub fn left_alone(kept: &[NamedPath], not_covered: &[NamedPath], all: bool) -> S
         LIST_SHORT
     };
     for p in &not_covered[..listed] {
-        out += &format!("  not covered: {} ({})\n", shown(&p.path), one_line(&p.reason));
+        out += &format!("  not covered: {}: {}\n", shown(&p.path), reason(&p.reason));
     }
     if listed < not_covered.len() {
         out += &format!(
@@ -113,10 +224,17 @@ pub fn left_alone(kept: &[NamedPath], not_covered: &[NamedPath], all: bool) -> S
     out
 }
 
+/// A reason in words for people: `not in the checkpoint, too large`.
+fn reason(text: &str) -> String {
+    let text = one_line(text).replace("too-large", "too large");
+    match text.strip_suffix(')').and_then(|t| t.rsplit_once(" (")) {
+        Some((what, why)) => format!("{what}, {why}"),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use stepback_proto::WirePath;
-
     use super::*;
 
     fn change(path: &str, status: ChangeKind, edited_since: bool) -> PlanChange {
@@ -141,7 +259,7 @@ mod tests {
             change("out/new.jsonl", ChangeKind::Deleted, false),
             change("c", ChangeKind::Added, false),
         ];
-        let kept = [named("big", "too-large")];
+        let kept = [named("big", "not in the checkpoint (too-large)")];
         let plan = Plan {
             what: "rewind to 7",
             changes: &changes,
@@ -149,10 +267,11 @@ mod tests {
             not_covered: &[named("s", "special")],
         };
         assert_eq!(
-            preview(&plan, false, false),
+            preview(&plan, Some(false), false),
             "rewind to 7: 1 file changed, 1 removed, 1 created; 1 kept\n  change  a  (edited since)\n  remove  \
-             out/new.jsonl\n  create  c\n  kept: big (too-large)\n  not covered: s (special)\n"
+             out/new.jsonl\n  create  c\n  kept: big: not in the checkpoint, too large\n  not covered: s: special\n"
         );
+        assert_eq!(counts(&changes), "1 changed, 1 removed, 1 created");
     }
 
     #[test]
@@ -166,18 +285,53 @@ mod tests {
             kept: &[],
             not_covered: &[],
         };
-        let text = preview(&plan, false, false);
+        let text = preview(&plan, Some(false), false);
         assert!(
             text.starts_with("warning: more than 500 paths would change: rewind to 1"),
             "{text}"
         );
         assert!(text.contains("... and 481 more (--all shows them)"));
-        assert_eq!(preview(&plan, true, false).lines().count(), 502);
+        assert_eq!(preview(&plan, Some(true), false).lines().count(), 502);
         let plan = Plan {
             changes: &changes[..500],
             ..plan
         };
-        assert!(preview(&plan, false, false).starts_with("rewind to 1"));
+        assert!(preview(&plan, Some(false), false).starts_with("rewind to 1"));
+    }
+
+    #[test]
+    fn directories_stand_for_what_is_below_them() {
+        let mut changes: Vec<_> = (0..488)
+            .map(|n| change(&format!("big/f{n}"), ChangeKind::Deleted, false))
+            .collect();
+        changes.push(change("big", ChangeKind::Deleted, false));
+        changes.push(change("new/x", ChangeKind::Added, false));
+        changes.push(change("new", ChangeKind::Added, false));
+        let edited = (0..30).map(|n| change(&format!("src/m{n}"), ChangeKind::Modified, n == 0));
+        changes.extend(edited);
+        let plan = Plan {
+            what: "redo back to 1",
+            changes: &changes,
+            kept: &[],
+            not_covered: &[],
+        };
+        let lines = |all| {
+            preview(&plan, all, false)
+                .lines()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            lines(None)[1..],
+            [
+                "  change  30 files in src/  (1 edited since)",
+                "  remove  big/ (488 files)",
+                "  create  new/",
+                "  create  new/x",
+                "  (-n --json names every path)"
+            ]
+        );
+        assert_eq!(lines(Some(true)).len(), 1 + changes.len());
     }
 
     #[test]
@@ -193,7 +347,7 @@ mod tests {
         };
         assert_eq!(
             report("rewound to 7", &done, &[named("big", "too-large")], &[]),
-            "rewound to 7: 2 written, 1 removed; the state before is checkpoint 9\n  kept: big (too-large)\n"
+            "rewound to 7: 2 written, 1 removed; the state before is checkpoint 9\n  kept: big: too large\n"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! The client as a process, without a daemon: what it promises when there is none to be had.
 #![allow(clippy::unwrap_used, reason = "a test may end by it")]
 
+mod interrupt;
 mod line;
 mod run;
 

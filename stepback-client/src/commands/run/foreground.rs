@@ -15,6 +15,8 @@ use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::interrupt::is_ignored;
+
 /// What we take part in: the command's end or stop, and every signal that people or their shells send to a job.
 const TAKEN: [Signal; 11] = [
     Signal::SIGCHLD,
@@ -42,7 +44,7 @@ impl Signals {
     /// # Errors
     /// When the kernel refuses, or when we were started with SIGCHLD ignored: nothing would tell of the command's end.
     pub fn take() -> io::Result<Self> {
-        if children_ignored() {
+        if is_ignored(Signal::SIGCHLD) {
             return Err(io::Error::other("SIGCHLD is ignored here"));
         }
         let set: SigSet = TAKEN.into_iter().collect();
@@ -82,16 +84,6 @@ impl Signals {
             }
         }
     }
-}
-
-/// Whether SIGCHLD is ignored, as some parents leave it. Not known where there is no `/proc`.
-fn children_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    mask & (1 << (Signal::SIGCHLD as i32 - 1)) != 0
 }
 
 /// Whether a signal that came to us has to be passed on. What the kernel sends for a terminal goes to the whole
