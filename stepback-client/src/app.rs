@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use stepback_proto::{Item, Reply, Request, Selector, Verb, WirePath};
 
-use crate::cli::{Cli, Color};
+use crate::cli::Cli;
 use crate::connection::{Connection, Endpoint, Part};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::render::Printer;
-use crate::{autostart, child, commands, place, selector};
+use crate::{autostart, child, commands, place, selector, usage};
 
 /// What every command works with.
 pub struct App {
@@ -34,7 +34,7 @@ pub fn main() -> u8 {
     }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => return not_understood(&args, &e),
+        Err(e) => return usage::not_understood(&args, &e),
     };
     let printer = Printer::new(cli.json, cli.quiet, cli.color);
     match act(cli, printer) {
@@ -53,51 +53,6 @@ fn act(cli: Cli, printer: Printer) -> Result<u8> {
         root: cli.root,
     };
     commands::run(&app, cli.command)
-}
-
-/// Help and version go to stdout; anything else is one line, a hint and exit code 2.
-fn not_understood(args: &[OsString], error: &clap::Error) -> u8 {
-    let before_dashes = || args.iter().take_while(|a| *a != "--");
-    let printer = Printer::new(before_dashes().any(|a| a == "--json"), false, Color::Auto);
-    if !error.use_stderr() {
-        return match printer.text(&error.to_string()) {
-            Ok(()) => 0,
-            Err(e) => printer.fail(&e),
-        };
-    }
-    let (message, hint) = usage_of(&error.to_string());
-    printer.fail(&Error::Usage { message, hint })
-}
-
-/// The one line and the hint in clap's several lines.
-fn usage_of(text: &str) -> (String, String) {
-    let mut message = String::new();
-    let mut hint = String::new();
-    let mut usage = String::new();
-    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
-        if let Some(tip) = line.strip_prefix("tip: ") {
-            hint = tip.to_owned();
-        } else if let Some(form) = line.strip_prefix("Usage: ") {
-            usage = form.to_owned();
-        } else if !line.starts_with("For more information") && usage.is_empty() {
-            let line = line.strip_prefix("error: ").unwrap_or(line);
-            message += if message.is_empty() { "" } else { " " };
-            message += line;
-        }
-    }
-    // Without a command clap prints its whole help.
-    if message.is_empty() || message.contains("Commands:") || message.starts_with("Checkpoints of whole") {
-        message = "a command is missing".into();
-        usage.clear();
-    }
-    if hint.is_empty() {
-        hint = if usage.is_empty() {
-            "see `stepback --help`".into()
-        } else {
-            format!("usage: {usage}")
-        };
-    }
-    (message, hint)
 }
 
 impl App {
@@ -211,31 +166,5 @@ impl App {
             Ok(())
         })?;
         Ok((items, reply))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn usage(args: &[&str]) -> (String, String) {
-        let error = Cli::try_parse_from([&["stepback"], args].concat()).unwrap_err();
-        usage_of(&error.to_string())
-    }
-
-    #[test]
-    fn usage_errors_are_one_line_and_a_hint() {
-        assert_eq!(usage(&[]).0, "a command is missing");
-        let (message, hint) = usage(&["status", "--frob"]);
-        assert_eq!(message, "unexpected argument '--frob' found");
-        assert!(hint.starts_with("usage: stepback status"), "{hint}");
-        assert_eq!(
-            usage(&["restore", "7"]).0,
-            "the following required arguments were not provided: --path <PATH>"
-        );
-        let (message, hint) = usage(&["lst"]);
-        assert_eq!(message, "unrecognized subcommand 'lst'");
-        assert!(hint.contains("list"), "{hint}");
-        assert!(!usage(&["attach", "--max-file-size", "1MB"]).0.contains('\n'));
     }
 }

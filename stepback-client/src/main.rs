@@ -22,6 +22,7 @@ mod place;
 mod render;
 mod selector;
 mod size;
+mod usage;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use jiff::{Timestamp, ToSpan};
 use stepback_proto::Selector;
 
 /// The forms of an ID, for hints.
-pub const FORMS: &str = "an ID is 7, latest, first, ~2, @10m, @2026-11-29T14:05, session:NAME or turn:N";
+pub const FORMS: &str = "an ID is 7, latest, first, ~2, @10m, @2026-11-29T14:05 or session:NAME";
 
 /// What `text` selects, with times resolved against `now` in `zone`.
 ///

@@ -1,15 +1,16 @@
 //! `stepback diff`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use stepback_proto::{DiffFile, DiffForm, DiffSides, Item, Reply, Verb, WirePath};
+use stepback_proto::{DiffFile, DiffForm, DiffSides, Item, Reply, Selector, Verb, WirePath};
 
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::pager::Sink;
 use crate::render::diff::Painter;
+use crate::render::path::{one_line, word};
 use crate::render::{diffstat, json, written};
 
 /// Show what changed, as a patch that git takes.
@@ -41,9 +42,9 @@ pub struct Args {
 pub fn run(app: &App, args: &Args) -> Result<u8> {
     let between = match (&args.a, &args.b) {
         (None, _) => DiffSides::PositionToTree,
-        (Some(a), None) if args.worktree => DiffSides::ToTree(app.selector(a)?),
-        (Some(a), None) => DiffSides::BaseTo(app.selector(a)?),
-        (Some(a), Some(b)) => DiffSides::Between(app.selector(a)?, app.selector(b)?),
+        (Some(a), None) if args.worktree => DiffSides::ToTree(id(app, "", a)?),
+        (Some(a), None) => DiffSides::BaseTo(id(app, "", a)?),
+        (Some(a), Some(b)) => DiffSides::Between(id(app, "", a)?, id(app, &a.to_string_lossy(), b)?),
     };
     let paths = args
         .paths
@@ -87,6 +88,22 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
             .page(&app.environment, &diffstat::stat(&files, app.printer.color()))?;
     }
     Ok(0)
+}
+
+/// The ID, or an error that tells a path from one.
+fn id(app: &App, before: &str, text: &OsStr) -> Result<Selector> {
+    app.selector(text).map_err(|e| match e {
+        Error::Usage { message, .. } if Path::new(text).symlink_metadata().is_ok() => {
+            let ids = if before.is_empty() {
+                String::new()
+            } else {
+                format!("{} ", word(before))
+            };
+            let path = word(&one_line(&text.to_string_lossy()));
+            Error::usage(message, format!("for a path: `stepback diff {ids}-- {path}`"))
+        }
+        other => other,
+    })
 }
 
 /// Where the patch goes: painted on its way or not.

@@ -20,7 +20,7 @@ const LIMIT_DEFAULT: u64 = 200;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// At most N checkpoints, rather than 200
-    #[arg(short = 'n', long = "limit", value_name = "N", conflicts_with = "all")]
+    #[arg(short = 'n', long = "limit", value_name = "N", value_parser = whole, conflicts_with = "all")]
     limit: Option<u64>,
     /// All of them
     #[arg(long)]
@@ -34,6 +34,10 @@ pub struct Args {
     /// Follow new ones as they come, as `stepback watch`
     #[arg(short, long, conflicts_with_all = ["limit", "all", "session", "path"])]
     follow: bool,
+}
+
+fn whole(text: &str) -> std::result::Result<u64, &'static str> {
+    text.parse().map_err(|_| "N is a whole number")
 }
 
 pub fn run(app: &App, args: Args) -> Result<u8> {

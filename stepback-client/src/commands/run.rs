@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::autostart;
 use crate::child;
 use crate::error::{Error, Result};
-use crate::render::path::{one_line, shown};
+use crate::render::path::{one_line, shown, word};
 
 /// How long the daemon may take for its first word before the command goes on without it.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(5);
@@ -92,11 +92,7 @@ fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
     if status.root.is_none() {
         attach(app, &place)?;
     }
-    let words: Vec<String> = args
-        .command
-        .iter()
-        .map(|w| quoted(&w.to_string_lossy()))
-        .collect();
+    let words: Vec<String> = args.command.iter().map(|w| word(&w.to_string_lossy())).collect();
     let verb = Verb::SessionStart {
         name: args.name.clone(),
         command: Some(words.join(" ")),
@@ -219,27 +215,4 @@ fn accompanied(app: &App, words: &[OsString], signals: &Signals) -> io::Result<u
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|n| 128 + n));
     code.and_then(|n| u8::try_from(n).ok()).unwrap_or(u8::MAX)
-}
-
-/// A word as a shell would take it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn command_lines_can_be_read_back() {
-        assert_eq!(quoted("cargo"), "cargo");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("a b"), "'a b'");
-    }
 }

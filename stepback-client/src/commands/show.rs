@@ -1,15 +1,16 @@
 //! `stepback show`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use jiff::Timestamp;
-use stepback_proto::{Item, Reply, Verb, WirePath};
+use stepback_proto::{FailureKind, Item, Reply, Verb, WirePath};
 
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::id_path;
+use crate::render::path::{one_line, word};
 use crate::render::{json, list, written};
 
 /// Show a checkpoint's details, or a file as it was then.
@@ -33,13 +34,11 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
                 "`stepback diff ID --name-status` lists the paths that ID changed",
             ));
         }
-        return cat(
-            app,
-            Verb::Cat {
-                id,
-                path: WirePath(path.to_vec()),
-            },
-        );
+        let verb = Verb::Cat {
+            id,
+            path: WirePath(path.to_vec()),
+        };
+        return cat(app, verb).map_err(|e| from_below(app, args, path, e));
     }
     let (items, reply) = app.collect(Verb::Show { id })?;
     let Reply::Checkpoint(entry) = reply else {
@@ -59,6 +58,28 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         app.printer.page(&app.environment, &text)?;
     }
     Ok(0)
+}
+
+/// Below the root, a path that isn't there may have been meant from the current directory.
+fn from_below(app: &App, args: &Args, path: &[u8], error: Error) -> Error {
+    let Error::Told(mut failure) = error else {
+        return error;
+    };
+    if failure.kind == FailureKind::NoSuchPath
+        && let Ok(place) = app.place()
+        && let Ok(Reply::Status(status)) = app.ask(Verb::Status { verify: false }, &mut |_| Ok(()))
+        && let Some(root) = status.root
+        && let Ok(prefix) = place.strip_prefix(root.path.as_path())
+        && !prefix.as_os_str().is_empty()
+    {
+        let id = args.id.as_bytes();
+        let id = &id[..id.len() - path.len()];
+        let id = String::from_utf8_lossy(id.strip_suffix(b"./").unwrap_or(id)).into_owned();
+        let meant = prefix.join(OsStr::from_bytes(path));
+        let meant = word(&one_line(&format!("{id}{}", meant.display())));
+        failure.hint = format!("ID:PATH is relative to the root; perhaps `stepback show {meant}`");
+    }
+    Error::Told(failure)
 }
 
 /// The bytes as they come. The pager starts with the first of them, so that an error shows without one.

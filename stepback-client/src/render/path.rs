@@ -55,6 +55,16 @@ pub fn one_line(text: &str) -> String {
         .to_owned()
 }
 
+/// A word as a shell would take it back.
+pub fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +83,14 @@ mod tests {
         ] {
             assert_eq!(quoted(name), want);
         }
+    }
+
+    #[test]
+    fn words_can_be_read_back_by_a_shell() {
+        assert_eq!(word("cargo"), "cargo");
+        assert_eq!(word("it's"), r"'it'\''s'");
+        assert_eq!(word(""), "''");
+        assert_eq!(word("a b"), "'a b'");
     }
 
     #[test]
