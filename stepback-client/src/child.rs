@@ -11,7 +11,7 @@ use std::process::Command;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::render::path::one_line;
+use crate::render::path::{one_line, without_numbers};
 
 /// First argument of such a process. Not for people.
 const WORD: &str = "--become-command";
@@ -76,7 +76,7 @@ fn exec(words: &[OsString]) -> io::Error {
 fn not_executed(name: &OsStr, error: &io::Error) -> u8 {
     let (code, why) = match error.kind() {
         ErrorKind::NotFound if !Path::new(name).exists() => (NOT_FOUND, "command not found".into()),
-        _ => (NOT_EXECUTABLE, error.to_string()),
+        _ => (NOT_EXECUTABLE, without_numbers(&error.to_string())),
     };
     let line = format!("stepback: {}: {why}\n", one_line(&name.to_string_lossy()));
     // The exit code tells, too.

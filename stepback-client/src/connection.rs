@@ -79,11 +79,19 @@ impl Endpoint {
             .unwrap_or_else(|| self.default.clone())
     }
 
-    /// Looks for a daemon.
+    /// Looks for a daemon. One that hangs up on the hello is about to go: it is looked for once more.
     ///
     /// # Errors
     /// When something is there but can't be reached (no permission), or breaks the hello.
     pub fn probe(&self) -> Result<Probe> {
+        match self.look()? {
+            Probe::Absent => {}
+            found => return Ok(found),
+        }
+        self.look()
+    }
+
+    fn look(&self) -> Result<Probe> {
         let first = self.socket();
         match probe(&first, self.patience)? {
             // What the file names is from a daemon that died; another may be at the usual place.
@@ -131,13 +139,19 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
         stream: BufReader::new(stream),
     };
     connection.limit(Some(patience))?;
-    let welcome = connection.hello().map_err(|e| match e {
-        FrameError::Io(e) => Error::Silent(format!("{}: {}", socket.display(), silence(&e))),
-        other => Error::Silent(format!(
-            "{} isn't a stepback daemon's socket: {other}",
-            socket.display()
-        )),
-    })?;
+    let welcome = match connection.hello() {
+        Ok(welcome) => welcome,
+        Err(FrameError::Io(e)) if hung_up(&e) => return Ok(Probe::Absent),
+        Err(FrameError::Io(e)) => {
+            return Err(Error::Silent(format!("{}: {}", socket.display(), silence(&e))));
+        }
+        Err(other) => {
+            let socket = socket.display();
+            return Err(Error::Silent(format!(
+                "{socket} isn't a stepback daemon's socket: {other}"
+            )));
+        }
+    };
     connection.limit(None)?;
     Ok(if welcome.protocol == PROTOCOL {
         Probe::Ready(connection)
@@ -213,6 +227,14 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether the other side closed, as a daemon does that ends.
+fn hung_up(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
 }
 
 fn timed_out(e: &io::Error) -> bool {
@@ -350,6 +372,15 @@ mod tests {
         ));
         let socket = serve_once(dir.path(), PROTOCOL + 1, vec![]);
         assert!(matches!(probe(&socket, WELCOME_TIMEOUT).unwrap(), Probe::WrongVersion(w) if w.pid == 42));
+    }
+
+    #[test]
+    fn one_that_hangs_up_on_the_hello_is_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::spawn(move || drop(listener.accept()));
+        assert!(matches!(probe(&socket, WELCOME_TIMEOUT).unwrap(), Probe::Absent));
     }
 
     #[test]

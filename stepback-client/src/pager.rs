@@ -44,6 +44,10 @@ impl Sink {
         if !environment.lv {
             command.env("LV", "-c");
         }
+        if std::env::current_dir().is_err() {
+            // The directory is gone; it can't be looked at all the same.
+            command.current_dir("/");
+        }
         // Ctrl-C is the pager's business: without us it would be left alone on the terminal.
         let mut interrupt = SigSet::empty();
         interrupt.add(Signal::SIGINT);

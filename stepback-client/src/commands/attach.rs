@@ -80,11 +80,32 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
             attached.id, attached.checkpoint
         ))?;
     }
+    if !attached.created {
+        if let Some(changed) = changed(args) {
+            app.printer.note(&format!("options changed: {changed}"));
+        }
+        if args.new {
+            app.printer.note("--new has no effect: the directory is the same");
+        }
+    }
     for note in &attached.notes {
         app.printer.note(&format!("note: {}", one_line(note)));
     }
     warn_not_captured(app, &not_captured);
     Ok(0)
+}
+
+/// The options that an attached directory has got anew.
+fn changed(args: &Args) -> Option<String> {
+    let mut options = Vec::new();
+    if !args.include.is_empty() {
+        let globs: Vec<String> = args.include.iter().map(|glob| one_line(glob)).collect();
+        options.push(format!("include {}", globs.join(" ")));
+    }
+    if let Some(bytes) = args.max_file_size {
+        options.push(format!("files up to {}", size::human(bytes)));
+    }
+    (!options.is_empty()).then(|| options.join(", "))
 }
 
 /// Whether the failure is the question that -y and --new answer.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use stepback_proto::{DiffFile, DiffForm, DiffSides, Item, Reply, Selector, Verb, WirePath};
+use stepback_proto::{DiffFile, DiffForm, DiffSides, Item, Reply, Selector, Side, Verb, WirePath};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -51,6 +51,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         .iter()
         .map(|p| app.absolute(p))
         .collect::<Result<Vec<WirePath>>>()?;
+    let named = !paths.is_empty();
     if !app.printer.json && !args.stat && !args.name_status {
         return patch(
             app,
@@ -59,6 +60,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
                 paths,
                 form: DiffForm::Patch,
             },
+            named,
         );
     }
     let names_only = args.name_status && !app.printer.json;
@@ -84,10 +86,30 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         app.printer
             .page(&app.environment, &diffstat::name_status(&files))?;
     } else {
-        app.printer
-            .page(&app.environment, &diffstat::stat(&files, app.printer.color()))?;
+        app.printer.page(
+            &app.environment,
+            &diffstat::stat(&files, app.printer.width(), app.printer.color()),
+        )?;
+    }
+    if files.is_empty() {
+        nothing(app, (from, to), named);
     }
     Ok(0)
+}
+
+/// Tells a person that the empty answer is one.
+fn nothing(app: &App, between: (Side, Side), named: bool) {
+    if app.printer.json || !app.printer.on_terminal() {
+        return;
+    }
+    let there = if named { " there" } else { "" };
+    app.printer.note(&match between {
+        (Side::Checkpoint(n), Side::Tree) => {
+            format!("no edits{there} since checkpoint {n}; `stepback diff {n}` shows what {n} changed")
+        }
+        (Side::Checkpoint(a), Side::Checkpoint(b)) => format!("{a} and {b} don't differ{there}"),
+        _ => format!("nothing differs{there}"),
+    });
 }
 
 /// The ID, or an error that tells a path from one.
@@ -113,9 +135,9 @@ enum Out {
 }
 
 /// The patch as it comes. The pager starts with the first bytes, so that an error or an empty diff shows without one.
-fn patch(app: &App, verb: Verb) -> Result<u8> {
+fn patch(app: &App, verb: Verb, named: bool) -> Result<u8> {
     let mut out = None;
-    app.ask(verb, &mut |item| {
+    let reply = app.ask(verb, &mut |item| {
         let Item::Bytes(bytes) = item else { return Ok(()) };
         let out = out.get_or_insert_with(|| {
             let sink = app.printer.sink(&app.environment);
@@ -130,6 +152,11 @@ fn patch(app: &App, verb: Verb) -> Result<u8> {
             Out::Painted(painter) => painter.push(&bytes),
         })
     })?;
+    if out.is_none()
+        && let Reply::Diff { from, to } = reply
+    {
+        nothing(app, (from, to), named);
+    }
     written(match out {
         None => Ok(()),
         Some(Out::Plain(sink)) => sink.finish(),

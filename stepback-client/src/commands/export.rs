@@ -39,6 +39,12 @@ struct Form {
 
 pub fn run(app: &App, args: &Args) -> Result<u8> {
     let id = app.selector(&args.id)?;
+    if args.form.tar.as_deref() == Some(Path::new("-")) && app.printer.on_terminal() {
+        return Err(Error::usage(
+            "that is a binary archive",
+            "give a file, or pipe it",
+        ));
+    }
     let mut left_out = 0;
     let reply = app.ask(Verb::Show { id }, &mut |item| {
         left_out += u64::from(matches!(item, Item::NotCaptured(_)));

@@ -8,6 +8,7 @@ use stepback_proto::{Item, Reply, Verb};
 use super::watch;
 use crate::app::App;
 use crate::error::{Error, Result};
+use crate::render::path::shown;
 use crate::render::{json, list};
 
 /// How many checkpoints are listed when nothing else is asked for.
@@ -70,15 +71,26 @@ pub fn run(app: &App, args: Args) -> Result<u8> {
             .json(&json::list(&root, current, &checkpoints, &redo))?;
         return Ok(0);
     }
-    let text = list::table(&checkpoints, current, Timestamp::now(), app.printer.color());
+    if checkpoints.is_empty() {
+        app.printer.note(&match &args.path {
+            Some(path) => format!("no checkpoint changed {}", shown(&path.clone().into())),
+            None => "no checkpoint to list".into(),
+        });
+        return Ok(0);
+    }
+    let color = app.printer.color();
+    let header = app.printer.on_terminal();
+    let text = list::table(&checkpoints, current, Timestamp::now(), header, color);
     app.printer.page(&app.environment, &text)?;
     if let Some(entry) = redo.first() {
+        let operation = entry.operation.replace('-', " ");
+        let to = if operation == "restore" { "from" } else { "to" };
         app.printer.note(&format!(
-            "`stepback redo` takes back the {} to {}",
-            entry.operation, entry.target
+            "`stepback redo` takes back the {operation} {to} {}",
+            entry.target
         ));
     }
     app.printer
-        .note("ignored files are in no checkpoint; `stepback status` says what else is left out");
+        .note("ignored files are in no checkpoint; `stepback status` says more");
     Ok(0)
 }

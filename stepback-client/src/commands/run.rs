@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use foreground::Signals;
 use nix::sys::signal::SigSet;
-use stepback_proto::{Attach, Item, Reply, SessionPath, Verb};
+use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, SessionPath, Verb};
 
 use super::session::summary;
 use crate::app::App;
@@ -27,6 +27,9 @@ const WELCOME_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long it may then say nothing. A scan of a large directory may take this long, though it reports progress.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The exit code of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// How many changed paths the summary names.
 const PATHS_MAX: usize = 10;
@@ -64,6 +67,9 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         }
     };
     let code = run_command(app, &args.command);
+    if code == INTERRUPTED {
+        app.printer.below_interrupt();
+    }
     if let Some((place, name)) = session
         && let Err(e) = close_session(app, &place, &name)
     {
@@ -98,7 +104,13 @@ fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
         command: Some(words.join(" ")),
         pid: Some(std::process::id()),
     };
-    let reply = ask(app, &place, verb, &mut |_| {})?;
+    let reply = ask(app, &place, verb, &mut |_| {}).map_err(|e| match (e, &args.name) {
+        (Error::Told(failure), Some(name)) if failure.kind == FailureKind::Usage => Error::Told(Failure {
+            message: format!("--name {}: {}", word(name), failure.message),
+            ..failure
+        }),
+        (other, _) => other,
+    })?;
     let Reply::SessionStarted { session, .. } = reply else {
         return Err(Error::Unexpected("session start"));
     };

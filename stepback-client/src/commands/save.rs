@@ -37,10 +37,10 @@ pub fn run(app: &App, args: Args) -> Result<u8> {
         app.printer.json(&json::saved(id, created, &tree))?;
     } else {
         app.printer.text(&format!("{id}\n"))?;
-        app.printer.note(if created {
-            "saved"
+        app.printer.note(&if created {
+            format!("saved as checkpoint {id}")
         } else {
-            "nothing changed since this checkpoint"
+            format!("nothing changed; this is checkpoint {id}")
         });
     }
     let not_captured: Vec<_> = items

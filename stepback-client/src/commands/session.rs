@@ -159,6 +159,10 @@ fn list(app: &App) -> Result<u8> {
             count(s.checkpoints, "checkpoint", "checkpoints")
         );
     }
+    if sessions.is_empty() {
+        app.printer.note("no sessions yet");
+        return Ok(0);
+    }
     app.printer.page(&app.environment, &out)?;
     Ok(0)
 }

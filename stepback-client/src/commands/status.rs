@@ -1,7 +1,7 @@
 //! `stepback status`
 
 use jiff::Timestamp;
-use stepback_proto::{Item, Reply, Verb};
+use stepback_proto::{Item, Reply, Status, Verb};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -33,14 +33,30 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     if app.printer.json {
         app.printer.json(&json::status(&answer, &not_captured))?;
     } else {
+        let current = current(app, &answer);
         let place = shown(&app.place()?.into());
         app.printer.text(&status::text(
             &answer,
             &not_captured,
+            current,
             &place,
             Timestamp::now(),
             app.printer.color(),
         ))?;
     }
     Ok(0)
+}
+
+/// The checkpoint that equals the directory; `None` too where that can't be asked.
+fn current(app: &App, status: &Status) -> Option<u64> {
+    status.root.as_ref()?;
+    let list = Verb::List {
+        limit: Some(1),
+        session: None,
+        path: None,
+    };
+    match app.ask(list, &mut |_| Ok(())) {
+        Ok(Reply::List { current, .. }) => current,
+        _ => None,
+    }
 }

@@ -12,6 +12,9 @@ use super::{count, paint};
 /// The longest label or prompt that a line shows, in characters.
 const LABEL_MAX: usize = 60;
 
+/// The session that isn't one: what is captured outside of all.
+const WATCH: &str = "watch";
+
 /// The columns that are padded to the widest of the list.
 struct Row {
     id: String,
@@ -22,15 +25,49 @@ struct Row {
     rest: String,
 }
 
-/// Newest first, as the daemon sends them. `current` gets a `*`.
-pub fn table(checkpoints: &[CheckpointEntry], current: Option<u64>, now: Timestamp, color: bool) -> String {
+impl Row {
+    /// What the columns hold.
+    fn header() -> Self {
+        let [id, clock, age, session, what, rest] =
+            ["id", "time", "age", "session", "why", "files"].map(str::to_owned);
+        Self {
+            id,
+            clock,
+            age,
+            session,
+            what,
+            rest,
+        }
+    }
+}
+
+/// Newest first, as the daemon sends them. `current` gets a `*`. With a line that names the columns if `header`.
+pub fn table(
+    checkpoints: &[CheckpointEntry],
+    current: Option<u64>,
+    now: Timestamp,
+    header: bool,
+    color: bool,
+) -> String {
     let zone = TimeZone::system();
-    let rows: Vec<Row> = checkpoints.iter().map(|c| row(c, now, &zone)).collect();
+    let mut rows: Vec<Row> = checkpoints.iter().map(|c| row(c, now, &zone)).collect();
+    if header {
+        rows.insert(0, Row::header());
+    }
     let width = |of: fn(&Row) -> &str| rows.iter().map(|r| of(r).chars().count()).max().unwrap_or(0);
     let (id, at, old) = (width(|r| &r.id), width(|r| &r.clock), width(|r| &r.age));
     let (session, what) = (width(|r| &r.session), width(|r| &r.what));
     let mut out = String::new();
-    for (row, c) in rows.iter().zip(checkpoints) {
+    let mut rows = rows.iter();
+    if header && let Some(row) = rows.next() {
+        let line = format!(
+            "  {:>id$}  {:>at$}  {:>old$}  {:session$}  {:what$}  {}",
+            row.id, row.clock, row.age, row.session, row.what, row.rest
+        );
+        out += &paint(color, Style::new().dimmed(), &line);
+        out.push('\n');
+    }
+    for (row, c) in rows.zip(checkpoints) {
         let here = current == Some(c.id);
         let mark = if here {
             paint(color, Style::new().green(), "*")
@@ -61,7 +98,11 @@ fn row(c: &CheckpointEntry, now: Timestamp, zone: &TimeZone) -> Row {
         id: c.id.to_string(),
         clock: clock(c.time_ms, now, zone),
         age: age(c.time_ms, now),
-        session: one_line(&c.session),
+        session: if c.session == WATCH {
+            "-".into()
+        } else {
+            one_line(&c.session)
+        },
         what: what(c),
         rest,
     }
@@ -196,9 +237,21 @@ mod tests {
             Some(10),
             Timestamp::UNIX_EPOCH,
             false,
+            false,
         );
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("  -  two"), "{text}");
+        let with_header = table(&[entry(9, None)], None, Timestamp::UNIX_EPOCH, true, false);
+        let header = with_header.lines().next().unwrap();
+        assert_eq!(
+            header.split_whitespace().collect::<Vec<_>>(),
+            ["id", "time", "age", "session", "why", "files"]
+        );
+        assert_eq!(
+            header.find("files"),
+            with_header.lines().nth(1).unwrap().find("+1")
+        );
         assert!(
             lines[0].starts_with("* 10  ") && lines[0].ends_with("two   +1 ~2 -3"),
             "{text}"

@@ -23,6 +23,9 @@ use crate::error::{Error, Result};
 use crate::pager::Sink;
 use progress::ProgressLine;
 
+/// Columns to fill when nothing says how wide the terminal is.
+const WIDTH_DEFAULT: usize = 80;
+
 /// Prints, and knows how: JSON or text, with colour or without, with notes or without.
 #[derive(Debug, Clone, Copy)]
 pub struct Printer {
@@ -72,6 +75,16 @@ impl Printer {
     /// Whether text on stdout is coloured.
     pub fn color(&self) -> bool {
         self.color_out
+    }
+
+    /// Whether a person reads stdout.
+    pub fn on_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// Columns of the terminal on stdout; 80 where there is none.
+    pub fn width(&self) -> usize {
+        terminal_size::terminal_size_of(io::stdout()).map_or(WIDTH_DEFAULT, |(width, _)| width.0.into())
     }
 
     /// One JSON value on a line of its own.
@@ -129,17 +142,25 @@ impl Printer {
 
     /// Something that didn't go well, though the command goes on.
     pub fn warn(&self, text: &str) {
+        let text = path::without_numbers(text);
         say(&format!(
             "{} {text}\n",
             paint(self.color_err, Style::new().yellow(), "stepback: warning:")
         ));
     }
 
-    /// What an interrupted command leaves behind, below the `^C` that a terminal shows.
+    /// Begins a line below the `^C` that a terminal shows.
+    pub fn below_interrupt(&self) {
+        if io::stderr().is_terminal() {
+            say("\n");
+        }
+    }
+
+    /// What an interrupted command leaves behind.
     pub fn interrupted(&self, message: &str) {
-        let line = if io::stderr().is_terminal() { "\n" } else { "" };
+        self.below_interrupt();
         say(&format!(
-            "{line}{} {message}\n",
+            "{} {message}\n",
             paint(self.color_err, Style::new().red(), "stepback:")
         ));
     }
@@ -158,7 +179,7 @@ impl Printer {
             // When stdout is gone as well, the exit code still tells.
             let _ = self.json(&json::error(error));
         } else {
-            let message = path::one_line(&error.to_string());
+            let message = path::one_line(&path::without_numbers(&error.to_string()));
             say(&format!(
                 "{} {message}\n",
                 paint(self.color_err, Style::new().red(), "stepback:")

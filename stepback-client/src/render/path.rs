@@ -55,6 +55,23 @@ pub fn one_line(text: &str) -> String {
         .to_owned()
 }
 
+/// An error's text without the numbers that the system has for it: ` (os error 2)`.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        match part[digits..].strip_prefix(')') {
+            Some(rest) if digits > 0 => out += rest,
+            _ => {
+                out += " (os error ";
+                out += part;
+            }
+        }
+    }
+    out
+}
+
 /// A word as a shell would take it back.
 pub fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
@@ -91,6 +108,17 @@ mod tests {
         assert_eq!(word("it's"), r"'it'\''s'");
         assert_eq!(word(""), "''");
         assert_eq!(word("a b"), "'a b'");
+    }
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        for (text, want) in [
+            ("/x: No such file (os error 2)", "/x: No such file"),
+            ("a (os error 13); b (os error x", "a; b (os error x"),
+            ("", ""),
+        ] {
+            assert_eq!(without_numbers(text), want);
+        }
     }
 
     #[test]

@@ -16,8 +16,15 @@ const PATHS_MAX: usize = 50;
 /// How many gaps in the coverage are listed, the latest of them.
 const GAPS_MAX: usize = 5;
 
-/// The whole text. `place` is where the client stands.
-pub fn text(status: &Status, not_captured: &[NamedPath], place: &str, now: Timestamp, color: bool) -> String {
+/// The whole text. `current` is the checkpoint that equals the directory, `place` where the client stands.
+pub fn text(
+    status: &Status,
+    not_captured: &[NamedPath],
+    current: Option<u64>,
+    place: &str,
+    now: Timestamp,
+    color: bool,
+) -> String {
     let mut out = String::new();
     match &status.root {
         None => {
@@ -25,7 +32,7 @@ pub fn text(status: &Status, not_captured: &[NamedPath], place: &str, now: Times
             out += &format!("{no}: no attached directory holds {place}\n");
             out += "  hint: `stepback attach` starts to watch it\n";
         }
-        Some(root) => out += &about_root(root, not_captured, now, color),
+        Some(root) => out += &about_root(root, not_captured, current, now, color),
     }
     let d = &status.daemon;
     let line = format!(
@@ -38,7 +45,13 @@ pub fn text(status: &Status, not_captured: &[NamedPath], place: &str, now: Times
     out + &line + "\n"
 }
 
-fn about_root(root: &RootStatus, not_captured: &[NamedPath], now: Timestamp, color: bool) -> String {
+fn about_root(
+    root: &RootStatus,
+    not_captured: &[NamedPath],
+    current: Option<u64>,
+    now: Timestamp,
+    color: bool,
+) -> String {
     let zone = TimeZone::system();
     let mut out = String::new();
     if let Some(u) = &root.unfinished {
@@ -65,10 +78,23 @@ fn about_root(root: &RootStatus, not_captured: &[NamedPath], now: Timestamp, col
         ),
         None => line("latest", "no checkpoint yet"),
     }
-    line("now", settled(root));
+    let equals = match (current, root.last) {
+        (Some(n), Some(last)) if n != last.id && root.settled == Some(true) => {
+            format!("; the directory equals checkpoint {n}")
+        }
+        _ => String::new(),
+    };
+    line("now", &format!("{}{equals}", settled(root)));
     line(
         "checkpoints",
-        &format!("{}, {} to redo", grouped(root.checkpoints), grouped(root.redo)),
+        &match root.redo {
+            0 => format!("{}, nothing to redo", grouped(root.checkpoints)),
+            n => format!(
+                "{}, {} to take back with `stepback redo`",
+                grouped(root.checkpoints),
+                grouped(n)
+            ),
+        },
     );
     let open: Vec<String> = root.sessions.iter().map(|s| one_line(s)).collect();
     line(
@@ -221,7 +247,7 @@ mod tests {
             sessions: vec![],
             checkpoints: 3,
             redo: 0,
-            last: None,
+            last: Some(stepback_proto::Last { id: 3, time_ms: 0 }),
             store: path("/st"),
             store_bytes: 0,
             unfinished: None,
@@ -242,19 +268,27 @@ mod tests {
     fn the_first_line_answers_whether_one_is_protected() {
         let now = Timestamp::UNIX_EPOCH;
         let mut s = status();
-        let first = |s: &Status| text(s, &[], "/p", now, false).lines().next().unwrap().to_owned();
+        let first = |s: &Status| {
+            text(s, &[], None, "/p", now, false)
+                .lines()
+                .next()
+                .unwrap()
+                .to_owned()
+        };
         assert_eq!(first(&s), "protected: /p, 1,234 files in 1 watched directory");
         s.root.as_mut().unwrap().unfinished = Some(Unfinished {
             operation: "rewind".into(),
             target: 7,
             started_ms: 0,
         });
-        let whole = text(&s, &[], "/p", now, false);
+        let whole = text(&s, &[], Some(2), "/p", now, false);
         assert!(whole.starts_with("unfinished: rewind to 7"), "{whole}");
         assert!(
             whole.lines().nth(1).unwrap().contains("stepback recover"),
             "{whole}"
         );
+        assert!(whole.contains("checkpoints  3, nothing to redo\n"), "{whole}");
+        assert!(whole.contains("; the directory equals checkpoint 2\n"), "{whole}");
         s.root = None;
         assert_eq!(first(&s), "not protected: no attached directory holds /p");
     }
