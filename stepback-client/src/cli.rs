@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::commands::{
     attach, completions, daemon, detach, diff, drop, export, git, list, man, pin, recover, redo, restore,
@@ -27,7 +27,7 @@ const GLOBAL: &str = "Global options";
 #[command(name = "stepback", version, max_term_width = 100, propagate_version = false)]
 pub struct Cli {
     /// Act on the root that holds PATH, rather than the current directory
-    #[arg(short = 'C', long = "root", value_name = "PATH", global = true, help_heading = GLOBAL)]
+    #[arg(short = 'C', long = "root", value_name = "PATH", value_hint = ValueHint::DirPath, global = true, help_heading = GLOBAL)]
     pub root: Option<PathBuf>,
 
     /// Print JSON, also for errors

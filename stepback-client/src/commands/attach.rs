@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
 use stepback_proto::{Attach, Attached, FailureKind, Item, NamedPath, Reply, Verb};
 
 use super::warn_not_captured;
@@ -20,6 +21,7 @@ use crate::size;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; -C or the current one when absent
+    #[arg(value_hint = ValueHint::DirPath)]
     path: Option<PathBuf>,
     /// Exactly this directory, not the top level of its git work tree
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
 use stepback_proto::{Reply, RootStatus, Verb};
 
 use crate::app::App;
@@ -17,6 +18,7 @@ use crate::render::{count, json};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; -C or the current one when absent
+    #[arg(value_hint = ValueHint::DirPath)]
     path: Option<PathBuf>,
     /// Also delete all its checkpoints
     #[arg(long)]

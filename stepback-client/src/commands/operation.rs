@@ -35,6 +35,8 @@ pub struct Operation<'a> {
     pub verb: &'a dyn Fn(Consent) -> Verb,
     /// `rewind`, `restore`, `redo`, `revert`.
     pub name: &'a str,
+    /// What leads to the root: nothing where all of it is put back, else `in `.
+    pub on: &'a str,
     /// What leads to the checkpoint: `to`, `from`, `back to`.
     pub to: &'a str,
     /// `rewound to`
@@ -191,7 +193,7 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target
     let root = target
         .root
         .as_ref()
-        .map_or_else(String::new, |root| format!(" {}", shown(root)));
+        .map_or_else(String::new, |root| format!(" {}{}", of.on, shown(root)));
     let plan = operation::Plan {
         what: &format!("{}{root} {} {}", of.name, of.to, target.full()),
         changes: &parts.changes,
@@ -260,8 +262,8 @@ fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
 
 fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result<()> {
     let nothing = report.written == 0 && report.removed == 0;
-    if nothing && parts.kept.is_empty() {
-        let left = operation::left_alone(&[], &parts.not_covered, of.all == Some(true));
+    if nothing && (parts.kept.is_empty() || of.before) {
+        let left = operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true));
         let target = Target::ask(app, report.target);
         return app.printer.text(&format!("{}{left}", nothing_to_do(of, &target)));
     }

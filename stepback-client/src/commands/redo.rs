@@ -20,6 +20,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     let redo = Operation {
         verb: &|how| Verb::Redo { how },
         name: "redo",
+        on: "in ",
         to: "back to",
         done: "redone, back to",
         back: "a rewind to the checkpoint before it",

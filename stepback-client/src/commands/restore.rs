@@ -38,6 +38,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
             how,
         },
         name: "restore",
+        on: "in ",
         to: "from",
         done: "restored from",
         back: "`stepback redo`",

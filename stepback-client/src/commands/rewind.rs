@@ -30,6 +30,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     let rewind = Operation {
         verb: &|how| Verb::Rewind { id: id.clone(), how },
         name: "rewind",
+        on: "",
         to: "to",
         done: "rewound to",
         back: "`stepback redo`",

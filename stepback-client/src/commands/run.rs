@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use clap::ValueHint;
 use foreground::Signals;
 use nix::sys::signal::SigSet;
 use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, SessionPath, Verb};
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     name: Option<String>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -105,10 +106,14 @@ fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
         pid: Some(std::process::id()),
     };
     let reply = ask(app, &place, verb, &mut |_| {}).map_err(|e| match (e, &args.name) {
-        (Error::Told(failure), Some(name)) if failure.kind == FailureKind::Usage => Error::Told(Failure {
-            message: format!("--name {}: {}", word(name), failure.message),
-            ..failure
-        }),
+        (Error::Told(failure), Some(name))
+            if matches!(failure.kind, FailureKind::Usage | FailureKind::Declined) =>
+        {
+            Error::Told(Failure {
+                message: format!("--name {}: {}", word(name), failure.message),
+                ..failure
+            })
+        }
         (other, _) => other,
     })?;
     let Reply::SessionStarted { session, .. } = reply else {

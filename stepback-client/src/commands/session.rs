@@ -62,6 +62,7 @@ pub fn run(app: &App, session: Session) -> Result<u8> {
                     revert: Some(how),
                 },
                 name: "revert",
+                on: "",
                 to: "to",
                 done: "reverted to",
                 back: "`stepback redo`",

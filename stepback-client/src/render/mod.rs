@@ -49,7 +49,7 @@ pub fn written(result: io::Result<()>) -> Result<()> {
 
 /// `text` in `style` if `on`.
 pub fn paint(on: bool, style: Style, text: &str) -> String {
-    if on {
+    if on && !text.is_empty() {
         text.style(style).to_string()
     } else {
         text.to_owned()
