@@ -331,3 +331,30 @@ fn a_no_at_the_question_changes_nothing_and_a_yes_does_it() {
     assert_eq!(terminal.code(), 0, "{}", terminal.text());
     assert_eq!(project.read("a"), b"v1\n");
 }
+
+#[test]
+fn a_plan_that_changed_before_the_yes_is_asked_about_again() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    project.write("a", "v2\n");
+    project.save();
+    let mut terminal = Terminal::run(&project, &["rewind", "first"]);
+    terminal.wait_for("[y/N]");
+    let first = terminal.text();
+    assert!(
+        first.contains(": 1 file changed, 0 removed, 0 created") && first.contains(": 1 changed, 0 removed"),
+        "{first}"
+    );
+    project.sh("rm a; mkdir a; printf 'new\n' > a/b");
+    terminal.types("y\n");
+    terminal.wait_for("The new plan:");
+    eventually("a second question", Duration::from_secs(60), || {
+        terminal.text().matches("[y/N]").count() == 2
+    });
+    assert_eq!(project.read("a/b"), b"new\n", "nothing is done yet");
+    terminal.types("y\n");
+    assert_eq!(terminal.code(), 0, "{}", terminal.text());
+    assert_eq!(project.read("a"), b"v1\n");
+}
