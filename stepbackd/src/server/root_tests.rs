@@ -191,7 +191,10 @@ fn an_attach_that_is_given_up_leaves_nothing() {
     eventually("begun", || !server.daemon.roots().is_empty());
     drop(given_up);
     // It may have been through by then.
-    let detach = Verb::Detach { forget: true };
+    let detach = Verb::Detach {
+        forget: true,
+        exact: true,
+    };
     eventually("gone", || {
         server.daemon.roots().is_empty() || matches!(server.at(&root, detach.clone()), Answer::Done(_))
     });
@@ -205,7 +208,13 @@ fn detached_roots_are_forgotten_when_asked_also_later() {
     let (_dir, base) = roots();
     let root = base.join("p");
     server.attached(&root);
-    let detached = server.at(&root, Verb::Detach { forget: false });
+    let detached = server.at(
+        &root,
+        Verb::Detach {
+            forget: false,
+            exact: true,
+        },
+    );
     assert!(matches!(
         detached,
         Answer::Done(Reply::Detached { forgotten: false, .. })
@@ -214,12 +223,21 @@ fn detached_roots_are_forgotten_when_asked_also_later() {
         server.failure(root.to_str().unwrap(), Verb::SessionList),
         FailureKind::NotAttached
     );
-    let forgotten = server.at(&root, Verb::Detach { forget: true });
+    let forgotten = server.at(
+        &root,
+        Verb::Detach {
+            forget: true,
+            exact: true,
+        },
+    );
     assert!(matches!(
         forgotten,
         Answer::Done(Reply::Detached { forgotten: true, .. })
     ));
-    let again = Verb::Detach { forget: true };
+    let again = Verb::Detach {
+        forget: true,
+        exact: true,
+    };
     assert_eq!(
         server.failure(root.to_str().unwrap(), again),
         FailureKind::NotAttached
