@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -74,8 +75,12 @@ fn exec(words: &[OsString]) -> io::Error {
 
 /// Says why the command can't be executed; the exit code that shells have for it.
 fn not_executed(name: &OsStr, error: &io::Error) -> u8 {
+    // A bare name is looked for in PATH alone, whatever stands in the current directory.
+    let is_bare = !name.as_bytes().contains(&b'/');
     let (code, why) = match error.kind() {
-        ErrorKind::NotFound if !Path::new(name).exists() => (NOT_FOUND, "command not found".into()),
+        ErrorKind::NotFound if is_bare || !Path::new(name).exists() => {
+            (NOT_FOUND, "command not found".into())
+        }
         _ => (NOT_EXECUTABLE, without_numbers(&error.to_string())),
     };
     let line = format!("stepback: {}: {why}\n", one_line(&name.to_string_lossy()));

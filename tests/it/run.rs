@@ -34,6 +34,10 @@ fn exit_codes_are_the_commands() {
         127
     );
     assert_eq!(project.stepback(&["run", "--", "./no-such-file"]).code(), 127);
+    // A file of that name in the current directory is no command: PATH decides.
+    project.sh("printf '#!/bin/sh\n' > bare-name-only; chmod +x bare-name-only");
+    assert_eq!(project.stepback(&["run", "--", "bare-name-only"]).code(), 127);
+    assert_eq!(project.stepback(&["run", "--", "./bare-name-only"]).code(), 0);
 }
 
 #[test]
