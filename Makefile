@@ -6,7 +6,7 @@ BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man/man1
 DATADIR ?= $(PREFIX)/share
 UNITDIR ?= $(PREFIX)/lib/systemd/user
-TARGET ?= target
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: build release demo test lint soak install uninstall
 
@@ -33,7 +33,8 @@ soak: build
 	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
 		kill:: many_clients::
 
-install: release
+# Doesn't build: `make release` first, so that nothing is compiled as root.
+install:
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)
 	install -m 755 $(TARGET)/release/stepback $(TARGET)/release/stepbackd $(DESTDIR)$(BINDIR)
 	$(TARGET)/release/stepback man $(DESTDIR)$(MANDIR)
