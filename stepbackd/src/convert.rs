@@ -27,7 +27,9 @@ pub fn failure(error: &Error) -> Failure {
         Error::Damaged { .. } | Error::Library { .. } => FailureKind::StoreDamaged,
         Error::NoSuchCheckpoint(_) => FailureKind::NoSuchCheckpoint,
         Error::NoSuchPath { .. } => FailureKind::NoSuchPath,
-        Error::NoSuchSession(_) => FailureKind::NoSuchSession,
+        Error::NoSuchSession(_) | Error::SessionEnded(_) | Error::NoOpenSession | Error::NoSessionYet => {
+            FailureKind::NoSuchSession
+        }
         Error::NothingToRedo => FailureKind::NothingToRedo,
         Error::StalePlan => FailureKind::StalePlan,
         Error::Unfinished { .. } => FailureKind::Unfinished,

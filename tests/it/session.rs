@@ -97,7 +97,17 @@ fn several_may_be_open_and_survive_a_restart() {
     assert_eq!(open, ["inner", "outer"]);
     assert_eq!(project.json(&["session", "end"])["session"], "inner");
     assert_eq!(project.json(&["session", "end", "outer"])["session"], "outer");
-    project.fails(&["session", "end"], 1, "no_such_session");
+    let error = project.fails(&["session", "end"], 1, "no_such_session");
+    assert_eq!(
+        (&error["message"], &error["hint"]),
+        (
+            &json!("no session is open"),
+            &json!("`stepback session start` opens one")
+        )
+    );
+    let error = project.fails(&["session", "end", "outer"], 1, "no_such_session");
+    assert_eq!(error["message"], "session outer has ended already");
+    project.fails(&["session", "end", "nowhere"], 1, "no_such_session");
     project.fails(&["session", "show", "nowhere"], 1, "no_such_session");
 }
 
@@ -106,12 +116,15 @@ fn names_are_checked_and_made_unique() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");
     project.attach();
+    let error = project.fails(&["session", "show"], 1, "no_such_session");
+    assert_eq!(error["message"], "no session was opened here yet");
     for name in [
         "-x",
         "a b",
         "a/b",
         "",
         ".hidden",
+        "with.dot",
         "x123456789012345678901234567890123",
     ] {
         let said = project.stepback(&["session", "start", "--", name]);

@@ -52,6 +52,15 @@ pub enum Error {
     /// No such session in this root.
     #[error("there is no session {0:?} here")]
     NoSuchSession(String),
+    /// The session isn't open any more.
+    #[error("session {0} has ended already")]
+    SessionEnded(String),
+    /// The session opened last is meant, and none is open.
+    #[error("no session is open")]
+    NoOpenSession,
+    /// The session opened last is meant, and there never was one.
+    #[error("no session was opened here yet")]
+    NoSessionYet,
     /// The redo stack is empty.
     #[error("nothing to redo")]
     NothingToRedo,
@@ -127,6 +136,8 @@ impl Error {
             }
             Self::NoSuchCheckpoint(_) => "`stepback list` shows the checkpoints of this root".into(),
             Self::NoSuchSession(_) => "`stepback session list` shows the sessions of this root".into(),
+            Self::SessionEnded(_) => "`stepback session list` shows which are open".into(),
+            Self::NoOpenSession | Self::NoSessionYet => "`stepback session start` opens one".into(),
             Self::NothingToRedo => {
                 "`stepback list` shows the checkpoints; `stepback rewind N` goes to any of them".into()
             }

@@ -29,6 +29,30 @@ impl Actor {
         }
     }
 
+    /// A job that captures failed. What the caller did wrong says nothing of captures: only what would fail one of our
+    /// own too is trouble.
+    pub(super) fn job_went_wrong(&mut self, error: JobError) {
+        let of_the_capture = match &error {
+            JobError::Engine(e) => matches!(
+                e,
+                Error::Io { .. }
+                    | Error::Damaged { .. }
+                    | Error::Library { .. }
+                    | Error::Rules { .. }
+                    | Error::RootMissing(_)
+                    | Error::RootReplaced(_)
+            ),
+            // A panic.
+            JobError::Failure(failure) => failure.kind == FailureKind::Internal,
+            JobError::Gone => false,
+        };
+        if of_the_capture {
+            return self.went_wrong(error);
+        }
+        self.watch.untold();
+        self.root.mailbox.everything_pending(Instant::now());
+    }
+
     pub(super) fn went_wrong(&mut self, error: JobError) {
         // What the engine knew may be older than the events that it has been told of.
         self.watch.untold();

@@ -83,7 +83,7 @@ impl Actor {
                 let failure = self.failure(&error);
                 if saves_all {
                     self.root.mailbox.put_back(burst);
-                    self.went_wrong(error);
+                    self.job_went_wrong(error);
                 } else {
                     // The engine may have gone back to an older picture of the tree.
                     self.watch.untold();

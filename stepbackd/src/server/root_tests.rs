@@ -130,6 +130,34 @@ fn a_root_that_fails_says_so_harms_no_other_and_comes_back() {
 }
 
 #[test]
+fn what_a_user_does_wrong_is_no_failure_of_the_root() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    let end = |name: Option<&str>| Verb::SessionEnd {
+        name: name.map(str::to_owned),
+        revert: None,
+    };
+    let start = Verb::SessionStart {
+        name: Some("a..b".into()),
+        command: None,
+        pid: None,
+    };
+    for (wrong, kind) in [
+        (end(None), FailureKind::NoSuchSession),
+        (end(Some("x")), FailureKind::NoSuchSession),
+        (start, FailureKind::Declined),
+    ] {
+        assert_eq!(server.failure(root.to_str().unwrap(), wrong), kind);
+        let status = server.status(&root);
+        assert_eq!((status.state, status.warnings), (RootState::Watching, Vec::new()));
+    }
+    std::fs::write(root.join("a"), "1").unwrap();
+    assert_eq!(server.settled(&root).checkpoints, 2);
+}
+
+#[test]
 fn a_root_that_is_away_is_missing_and_then_watched_again() {
     let server = Server::start(Limits::default());
     let (_dir, base) = roots();

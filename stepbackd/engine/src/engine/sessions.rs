@@ -91,7 +91,7 @@ impl Engine {
     /// Ends a session (the one opened last, without a name) with a checkpoint; gives its name and that checkpoint.
     ///
     /// # Errors
-    /// [`Error::NoSuchSession`] when none of that name is open; as [`Self::capture`].
+    /// As [`Self::open_session`] and [`Self::capture`].
     pub fn session_end(&mut self, name: Option<&str>, cx: &Context<'_>) -> Result<(String, u64)> {
         let name = self.open_session(name)?.name.clone();
         let captured = self.capture(Scope::All, &Why::plain(Trigger::SessionEnd), cx)?;
@@ -102,7 +102,7 @@ impl Engine {
     /// Ends a session whose process is gone, without a look at the disk if that fails: the session must not stay open.
     ///
     /// # Errors
-    /// [`Error::NoSuchSession`]; those of the store.
+    /// As [`Self::open_session`]; those of the store.
     pub fn session_abandoned(&mut self, name: &str, cx: &Context<'_>) -> Result<()> {
         self.open_session(Some(name))?;
         let end = match self.capture(Scope::All, &Why::plain(Trigger::SessionEnd), cx) {
@@ -115,13 +115,18 @@ impl Engine {
     /// The open session of this name, or the one opened last.
     ///
     /// # Errors
-    /// [`Error::NoSuchSession`].
+    /// [`Error::NoSuchSession`], [`Error::SessionEnded`], [`Error::NoOpenSession`].
     pub fn open_session(&self, name: Option<&str>) -> Result<&Session> {
-        self.sessions
-            .iter()
-            .rev()
-            .find(|s| s.is_open() && name.is_none_or(|name| s.name == name))
-            .ok_or_else(|| Error::NoSuchSession(name.unwrap_or("that is open").to_owned()))
+        let Some(name) = name else {
+            let open = self.sessions.iter().rev().find(|s| s.is_open());
+            return open.ok_or(Error::NoOpenSession);
+        };
+        let session = self.session_named(name)?;
+        if session.is_open() {
+            Ok(session)
+        } else {
+            Err(Error::SessionEnded(name.to_owned()))
+        }
     }
 
     fn close_session(&mut self, name: &str, end: Option<u64>, cx: &Context<'_>) -> Result<()> {
@@ -145,15 +150,11 @@ impl Engine {
     /// Sums up a session (the one opened last, without a name). Looks at the disk when it is still open.
     ///
     /// # Errors
-    /// [`Error::NoSuchSession`]; as [`Self::capture`].
+    /// [`Error::NoSuchSession`], [`Error::NoSessionYet`]; as [`Self::capture`].
     pub fn session_show(&mut self, name: Option<&str>, cx: &Context<'_>) -> Result<SessionSummary> {
         let session = match name {
             Some(name) => self.session_named(name)?.clone(),
-            None => self
-                .sessions
-                .last()
-                .cloned()
-                .ok_or_else(|| Error::NoSuchSession("opened yet".into()))?,
+            None => self.sessions.last().cloned().ok_or(Error::NoSessionYet)?,
         };
         let start = self.checkpoint(session.start)?.snapshot;
         let (end, left_out) = match session.end.and_then(|n| self.checkpoint(n).ok()) {
