@@ -15,9 +15,9 @@ use crate::daemon::Daemon;
 use crate::outlet::Outlet;
 use crate::place;
 use crate::process;
-use crate::root::Root;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
+use crate::root::{PUTTING_BACK, Root};
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -75,9 +75,7 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
 pub const fn what(verb: &Verb) -> &'static str {
     match verb {
         Verb::Attach(_) => "indexing",
-        Verb::Rewind { .. } | Verb::Restore { .. } | Verb::Redo { .. } | Verb::Recover { .. } => {
-            "putting back"
-        }
+        Verb::Rewind { .. } | Verb::Restore { .. } | Verb::Redo { .. } | Verb::Recover { .. } => PUTTING_BACK,
         Verb::Status { .. } => "verifying",
         Verb::Cat { .. } | Verb::ExportPatch { .. } | Verb::ExportTar { .. } => "reading",
         _ => "scanning",

@@ -129,6 +129,47 @@ fn the_store_describes_itself_when_registry_and_caches_are_gone() {
 }
 
 #[test]
+fn a_store_that_is_gone_at_the_start_harms_no_other_root_and_attach_begins_anew() {
+    let sandbox = Sandbox::new();
+    let (bad, good) = (sandbox.project("bad"), sandbox.project("good"));
+    bad.write("a", "v1\n");
+    for project in [&bad, &good] {
+        project.attach();
+    }
+    let store = bad.store();
+    bad.stepback(&["daemon", "stop"]).exits(0);
+    fs::remove_dir_all(&store).unwrap();
+    bad.stepback(&["daemon", "start"]).exits(0);
+    let root = bad.status();
+    assert_eq!(root["state"], "failed", "{root:#}");
+    let warning = &root["warnings"][0];
+    let message = warning["message"].as_str().unwrap();
+    assert!(
+        message.contains(store.to_str().unwrap()) && message.contains("is gone"),
+        "{root:#}"
+    );
+    assert!(
+        warning["hint"].as_str().unwrap().contains("stepback attach"),
+        "{root:#}"
+    );
+    let error = bad.fails(&["save"], 1, "store_damaged");
+    assert!(
+        error["hint"].as_str().unwrap().contains("stepback attach"),
+        "{error:#}"
+    );
+    good.write("a", "v1\n");
+    good.save();
+
+    assert_eq!(bad.attach(), 1);
+    assert_eq!(bad.status()["state"], "watching");
+    assert_eq!(bad.show(1, "a"), b"v1\n");
+    assert_eq!(bad.json(&["roots"]).as_array().unwrap().len(), 2);
+    bad.stepback(&["daemon", "restart"]).exits(0);
+    bad.settle();
+    assert_eq!(bad.ids(), [1]);
+}
+
+#[test]
 fn numbers_are_not_reused_after_drop_and_restart() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::oid::Oid;
-use crate::path::TreePath;
+use crate::path::{TreePath, for_shell};
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -145,10 +145,13 @@ impl Error {
             Self::Unfinished { .. } => {
                 "`stepback recover` finishes it, `stepback recover --undo` takes it back".into()
             }
-            Self::RootMissing(_) => "put it back, or `stepback -C PATH rewind latest` makes it again".into(),
-            Self::RootReplaced(_) => {
-                "`stepback attach -y` continues the history here, `stepback attach --new` starts a new one"
-                    .into()
+            Self::RootMissing(path) => {
+                let path = for_shell(path);
+                format!("put it back, or `stepback -C {path} rewind` makes it again")
+            }
+            Self::RootReplaced(path) => {
+                let attach = format!("stepback attach --here {}", for_shell(path));
+                format!("`{attach} -y` continues the history here, `{attach} --new` starts a new one")
             }
             Self::RefusedRoot { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
             Self::Rules { .. } => "mend that file, then try again; until then nothing is captured".into(),

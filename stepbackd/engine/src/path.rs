@@ -168,6 +168,17 @@ impl<'de> Deserialize<'de> for TreePath {
     }
 }
 
+/// A path as people can paste it into a shell's command line.
+#[must_use]
+pub fn for_shell(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,@%:=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Text for `bytes` in which `%`, control bytes and bytes that aren't UTF-8 are `%XX`.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
@@ -209,6 +220,19 @@ pub fn unescape(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_for_a_shell() {
+        for (path, shown) in [
+            ("/tmp/r-1", "/tmp/r-1"),
+            ("/a b", "'/a b'"),
+            ("/it's", r"'/it'\''s'"),
+            ("/$x", "'/$x'"),
+            ("/ä", "/ä"),
+        ] {
+            assert_eq!(for_shell(Path::new(path)), shown);
+        }
+    }
 
     #[test]
     fn bad_parts_are_refused() {

@@ -120,6 +120,7 @@ impl Actor {
                 }
                 Wake::Time => self.on_time(),
                 Wake::Reload => self.reload(),
+                Wake::Look => self.look_around(),
                 Wake::End(End::Stop) => {
                     self.last_capture();
                     break;
@@ -346,7 +347,10 @@ impl Actor {
 
     /// Is the root there again (or gone by our own doing)?
     pub(super) fn look_for_root(&mut self) {
-        let presence = self.engine.as_ref().map_or(Presence::Here, Engine::presence);
+        let presence = match &self.engine {
+            Some(engine) => engine.presence(),
+            None => self.root.presence(),
+        };
         self.timers.presence = Some(Instant::now() + PRESENCE_EVERY);
         match (presence, self.absent) {
             (Presence::Here, None) => {}

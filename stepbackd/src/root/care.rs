@@ -12,8 +12,8 @@ use stepback_proto::{Failure, FailureKind};
 use crate::convert;
 use crate::root::actor::{Actor, Trouble};
 use crate::root::mailbox::End;
-use crate::root::now;
 use crate::root::perform::JobError;
+use crate::root::{now, sight};
 
 /// The first and the longest pause after a capture that failed.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
@@ -42,8 +42,10 @@ impl Actor {
                     | Error::RootMissing(_)
                     | Error::RootReplaced(_)
             ),
-            // A panic.
-            JobError::Failure(failure) => failure.kind == FailureKind::Internal,
+            // A panic, or a store that is gone.
+            JobError::Failure(failure) => {
+                matches!(failure.kind, FailureKind::Internal | FailureKind::StoreDamaged)
+            }
             JobError::Gone => false,
         };
         if of_the_capture {
@@ -77,6 +79,11 @@ impl Actor {
         match error {
             JobError::Engine(Error::Cancelled) if self.root.mailbox.ending().is_some() => {
                 ended(self.root.mailbox.ending())
+            }
+            JobError::Engine(Error::Io { .. } | Error::Damaged { .. } | Error::Library { .. })
+                if !self.root.store.is_dir() =>
+            {
+                sight::store_gone(&self.root.path, &self.root.store)
             }
             JobError::Engine(e) => convert::failure(e),
             JobError::Failure(failure) => failure.clone(),
@@ -118,7 +125,33 @@ impl Actor {
         }
     }
 
+    /// The engine may still know what a store held that is gone. Then it goes too, so that nobody is told of checkpoints
+    /// that nobody can have.
+    pub(super) fn require_store(&mut self) -> Result<(), JobError> {
+        if self.root.store.is_dir() {
+            return Ok(());
+        }
+        self.engine = None;
+        Err(JobError::Failure(sight::store_gone(
+            &self.root.path,
+            &self.root.store,
+        )))
+    }
+
+    /// Somebody saw that the root or its store isn't what we tell.
+    pub(super) fn look_around(&mut self) {
+        self.look_for_root();
+        if self.absent.is_none()
+            && self.trouble.is_none()
+            && let Err(error) = self.require_store()
+        {
+            self.went_wrong(error);
+            self.publish();
+        }
+    }
+
     pub(super) fn open(&mut self) -> Result<(), JobError> {
+        self.require_store()?;
         if self.engine.is_none() {
             let settings = self.settings();
             let engine = Engine::open(

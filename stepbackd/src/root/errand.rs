@@ -138,9 +138,11 @@ impl Actor {
                 Some(Err(e)) if forget => Err(JobError::Engine(e)),
                 _ => Ok(()),
             });
+        // Of a store that is gone there is nothing to delete.
+        let forget_store = forget && self.root.store.is_dir();
         // A root that can't be opened can be let go all the same, but not deleted.
         let checked = match checked {
-            Err(JobError::Engine(e)) if forget || matches!(e, Error::Unfinished { .. }) => {
+            Err(JobError::Engine(e)) if forget_store || matches!(e, Error::Unfinished { .. }) => {
                 Err(convert::failure(&e))
             }
             _ => self.daemon.unregister(&self.root.id),
@@ -152,7 +154,7 @@ impl Actor {
         self.daemon.remove_root(&self.root);
         self.watch.turn_off();
         let result = match self.engine.take() {
-            Some(engine) if forget => engine.forget_all().map_err(|e| convert::failure(&e)),
+            Some(engine) if forget_store => engine.forget_all().map_err(|e| convert::failure(&e)),
             Some(engine) => {
                 if let Err(e) = engine.save_cache() {
                     tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");

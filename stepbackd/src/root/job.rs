@@ -8,6 +8,7 @@ use stepback_engine::progress::Progress;
 use stepback_engine::restore::PlanId;
 
 use crate::outlet::Outlet;
+use crate::root::PUTTING_BACK;
 
 /// A job with the place where its answer goes.
 #[derive(Debug)]
@@ -175,7 +176,7 @@ impl Job {
         match self {
             Self::FirstCapture { .. } => "indexing",
             Self::Verify => "verifying",
-            Self::Operate(_, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => "putting back",
+            Self::Operate(_, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => PUTTING_BACK,
             Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_) => "reading",
             _ => "scanning",
         }

@@ -27,6 +27,7 @@ struct State {
     /// A burst was taken and isn't captured yet.
     capturing: bool,
     reload: bool,
+    look: bool,
     adopted: Option<Box<Engine>>,
     end: Option<End>,
 }
@@ -49,6 +50,8 @@ pub enum Wake {
     Time,
     /// The settings were read again.
     Reload,
+    /// Somebody saw that the root or its store isn't what the actor tells.
+    Look,
     /// The end.
     End(End),
 }
@@ -131,6 +134,11 @@ impl Mailbox {
         state.pending.is_empty() && !state.capturing
     }
 
+    /// A capture runs.
+    pub fn is_capturing(&self) -> bool {
+        self.lock().capturing
+    }
+
     /// Nothing is pending.
     pub fn nothing_pending(&self) -> bool {
         self.lock().pending.is_empty()
@@ -152,6 +160,12 @@ impl Mailbox {
     /// The settings were read again.
     pub fn reload(&self) {
         self.lock().reload = true;
+        self.wake.notify_all();
+    }
+
+    /// The root or its store isn't what the actor tells: it shall look.
+    pub fn look(&self) {
+        self.lock().look = true;
         self.wake.notify_all();
     }
 
@@ -194,6 +208,9 @@ impl Mailbox {
             }
             if std::mem::take(&mut state.reload) {
                 return Wake::Reload;
+            }
+            if std::mem::take(&mut state.look) {
+                return Wake::Look;
             }
             let burst = alarm
                 .settle

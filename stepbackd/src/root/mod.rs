@@ -9,6 +9,7 @@
 //! | `care` | how the actor handles its engine, and what goes wrong |
 //! | `perform` | each job, on the engine |
 //! | `report` | what the actor tells of itself: status and events |
+//! | `sight` | what can be seen of the root without the actor |
 
 pub mod actor;
 mod care;
@@ -17,18 +18,23 @@ pub mod job;
 pub mod mailbox;
 pub mod perform;
 mod report;
+mod sight;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stepback_engine::engine::Whereabouts;
 use stepback_engine::node::NotCaptured;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
 use stepback_proto::{Backend, RootLine, RootState, RootStatus, WirePath};
 
 use crate::root::mailbox::{End, Mailbox};
+
+/// What is said to be done while an operation writes below a root.
+pub const PUTTING_BACK: &str = "putting back";
 
 /// What everyone may know of a root.
 #[derive(Debug)]
@@ -53,6 +59,8 @@ pub struct Root {
 struct Known {
     status: RootStatus,
     not_captured: Arc<[NotCaptured]>,
+    /// Which directory the root is, once the engine was open.
+    whereabouts: Option<Whereabouts>,
     /// The engine was open (or couldn't be opened) when it was told.
     opened: bool,
 }
@@ -102,6 +110,7 @@ impl Root {
             known: Mutex::new(Known {
                 status,
                 not_captured: Arc::from([]),
+                whereabouts: None,
                 opened: false,
             }),
             reported: Condvar::new(),
@@ -113,15 +122,20 @@ impl Root {
     /// Its status and the paths that it doesn't capture. Waits for `patience` at most, and only until the actor has opened
     /// its store for the first time.
     pub fn status(&self, patience: Duration) -> (RootStatus, Arc<[NotCaptured]>) {
-        let (mut status, not_captured) = {
+        let (mut status, not_captured, whereabouts) = {
             let known = lock(&self.known);
             let known = self
                 .reported
                 .wait_timeout_while(known, patience, |known| !known.opened);
             let (known, _) = known.unwrap_or_else(PoisonError::into_inner);
-            (known.status.clone(), Arc::clone(&known.not_captured))
+            (
+                known.status.clone(),
+                Arc::clone(&known.not_captured),
+                known.whereabouts.clone(),
+            )
         };
         status.settled = (status.backend != Backend::Poll).then(|| self.mailbox.is_settled());
+        self.correct(&mut status, whereabouts.as_ref());
         status.progress = lock(&self.work).as_ref().map(|work| {
             let (done, total) = work.progress.get();
             stepback_proto::Progress {
@@ -133,11 +147,21 @@ impl Root {
         (status, not_captured)
     }
 
+    /// What the actor told last, uncorrected.
+    #[cfg(test)]
+    pub fn told(&self) -> RootStatus {
+        lock(&self.known).status.clone()
+    }
+
     /// Its line of `roots`.
     pub fn line(&self) -> RootLine {
-        let status = &lock(&self.known).status;
+        let (mut status, whereabouts) = {
+            let known = lock(&self.known);
+            (known.status.clone(), known.whereabouts.clone())
+        };
+        self.correct(&mut status, whereabouts.as_ref());
         RootLine {
-            path: status.path.clone(),
+            path: status.path,
             id: self.id.clone(),
             state: status.state,
             checkpoints: status.checkpoints,

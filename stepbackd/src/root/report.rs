@@ -4,14 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use stepback_engine::engine::{Engine, Presence};
+use stepback_engine::engine::{Engine, Whereabouts};
 use stepback_engine::node::NotCaptured;
 use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 
 use crate::convert;
 use crate::daemon::Happening;
 use crate::root::actor::Actor;
-use crate::root::{lock, now};
+use crate::root::{lock, now, sight};
 
 /// The disk use of a store is measured after a change, but that takes at most a fiftieth of the time.
 const MEASURE_SHARE: u32 = 50;
@@ -64,6 +64,7 @@ impl Actor {
             if let Some(read) = &read {
                 read.fill(status);
                 known.not_captured = Arc::clone(&read.not_captured);
+                known.whereabouts = Some(read.whereabouts.clone());
             }
         }
         if let Some(read) = read {
@@ -103,12 +104,9 @@ impl Actor {
     }
 
     fn state(&self, read: Option<&Read>) -> RootState {
-        match self.absent {
-            Some(Presence::Replaced) => return RootState::Replaced,
-            Some(_) => return RootState::Missing,
-            None => {}
-        }
-        if self.trouble.is_some() {
+        if let Some(presence) = self.absent {
+            sight::state_of(presence)
+        } else if self.trouble.is_some() {
             RootState::Failed
         } else if !self.indexed {
             RootState::Indexing
@@ -123,6 +121,16 @@ impl Actor {
 
     fn warnings(&self, read: Option<&Read>) -> Vec<Warning> {
         let mut warnings = Vec::new();
+        let whereabouts = match read {
+            Some(read) => Some(read.whereabouts.clone()),
+            None => lock(&self.root.known).whereabouts.clone(),
+        };
+        if let (Some(presence), Some(whereabouts)) = (self.absent, whereabouts) {
+            warnings.push(sight::absence(&whereabouts, presence));
+        }
+        if let Some(trouble) = &self.trouble {
+            warnings.push(sight::warning(trouble.failure.clone()));
+        }
         let mut warn = |kind: &str, message: String, hint: &str| {
             warnings.push(Warning {
                 kind: kind.into(),
@@ -130,27 +138,6 @@ impl Actor {
                 hint: hint.into(),
             });
         };
-        if let Some(trouble) = &self.trouble {
-            warn(
-                trouble.failure.kind.name(),
-                trouble.failure.message.clone(),
-                &trouble.failure.hint,
-            );
-        }
-        let path = self.root.path.display();
-        match self.absent {
-            Some(Presence::Replaced) => warn(
-                "root_replaced",
-                format!("another directory is at {path}: nothing is captured"),
-                "`stepback attach -y` continues the history here, `stepback attach --new` starts a new one",
-            ),
-            Some(_) => warn(
-                "root_missing",
-                format!("{path} isn't there: nothing is captured"),
-                "put it back, or `stepback -C PATH rewind latest` makes it again",
-            ),
-            None => {}
-        }
         if let Some(every) = self.poll {
             let message = if self.watch.refused() {
                 "not enough watches for file events here".to_owned()
@@ -194,6 +181,7 @@ struct Read {
     unfinished: Option<stepback_proto::Unfinished>,
     builtin: Vec<String>,
     not_captured: Arc<[NotCaptured]>,
+    whereabouts: Whereabouts,
 }
 
 impl Read {
@@ -236,6 +224,7 @@ impl Read {
                 .map(convert::unfinished),
             builtin: engine.builtin_hits(),
             not_captured: engine.not_captured(None).unwrap_or_default().into(),
+            whereabouts: engine.whereabouts(),
         }
     }
 

@@ -59,6 +59,15 @@ impl Server {
         }
     }
 
+    fn lines(&self) -> Vec<stepback_proto::RootLine> {
+        let mut stream = self.begin(Path::new("/"), Verb::Roots);
+        let mut lines = Vec::new();
+        while let Ok(Some(Answer::Item(Item::Root(line)))) = frame::read(&mut stream) {
+            lines.push(line);
+        }
+        lines
+    }
+
     fn settled(&self, place: &Path) -> RootStatus {
         eventually("settled", || self.status(place).settled == Some(true));
         self.status(place)
@@ -130,6 +139,60 @@ fn a_root_that_fails_says_so_harms_no_other_and_comes_back() {
 }
 
 #[test]
+fn a_store_that_is_gone_is_named_and_attach_begins_anew() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let (bad, good) = (base.join("bad"), base.join("good"));
+    server.attached(&bad);
+    server.attached(&good);
+    let before = server.settled(&bad);
+    std::fs::remove_dir_all(before.store.as_path()).unwrap();
+    let told = |status: &RootStatus| {
+        assert_eq!(status.state, RootState::Failed);
+        let [warning] = &status.warnings[..] else {
+            panic!("{status:?}")
+        };
+        assert_eq!(warning.kind, "store_damaged");
+        let store = before.store.as_path().display();
+        assert_eq!(
+            warning.message,
+            format!("the store {store} is gone: nothing is captured")
+        );
+        let attach = format!("`stepback attach --here {}`", bad.display());
+        assert!(warning.hint.contains(&attach), "{warning:?}");
+    };
+    told(&server.status(&bad));
+    let failed = || server.daemon.root_at(&bad).unwrap().told().state == RootState::Failed;
+    eventually("the actor knows", failed);
+    told(&server.status(&bad));
+    for verb in [
+        Verb::SessionList,
+        Verb::Save {
+            label: None,
+            pin: false,
+        },
+    ] {
+        assert_eq!(
+            server.failure(bad.to_str().unwrap(), verb),
+            FailureKind::StoreDamaged
+        );
+    }
+    assert!(!before.store.as_path().exists(), "no part of it is made again");
+    std::fs::write(good.join("a"), "1").unwrap();
+    assert_eq!(server.settled(&good).checkpoints, 2);
+    server.attached(&bad);
+    std::fs::write(bad.join("a"), "1").unwrap();
+    let after = server.settled(&bad);
+    assert_eq!((after.state, after.checkpoints), (RootState::Watching, 2));
+    assert_ne!(after.id, before.id);
+    assert_eq!(server.lines().len(), 2);
+    // Such a root can also be let go.
+    std::fs::remove_dir_all(after.store.as_path()).unwrap();
+    let detached = server.at(&bad, Verb::Detach { forget: true });
+    assert!(matches!(detached, Answer::Done(_)), "{detached:?}");
+}
+
+#[test]
 fn what_a_user_does_wrong_is_no_failure_of_the_root() {
     let server = Server::start(Limits::default());
     let (_dir, base) = roots();
@@ -164,9 +227,21 @@ fn a_root_that_is_away_is_missing_and_then_watched_again() {
     let root = base.join("p");
     server.attached(&root);
     std::fs::rename(&root, base.join("away")).unwrap();
-    eventually("missing", || server.status(&root).state == RootState::Missing);
+    let status = server.status(&root);
+    assert_eq!(status.state, RootState::Missing, "at once");
+    assert_eq!(status.settled, Some(true), "nothing waits to settle");
+    let hint = format!("`stepback -C {} rewind` makes it again", root.display());
+    assert_eq!(status.warnings.len(), 1);
+    assert!(status.warnings[0].hint.contains(&hint), "{status:?}");
+    // What the actor itself tells is the same.
+    eventually("the actor knows", || {
+        server.daemon.roots()[0].told().state == RootState::Missing
+    });
+    assert_eq!(server.daemon.roots()[0].told().warnings, status.warnings);
+    assert_eq!(server.lines()[0].state, RootState::Missing);
     std::fs::create_dir(&root).unwrap();
-    eventually("replaced", || server.status(&root).state == RootState::Replaced);
+    assert_eq!(server.status(&root).state, RootState::Replaced, "at once");
+    assert_eq!(server.lines()[0].state, RootState::Replaced);
     assert_eq!(
         server.failure(root.to_str().unwrap(), attach(&root)),
         FailureKind::RootReplaced

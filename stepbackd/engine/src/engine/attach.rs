@@ -13,7 +13,7 @@ use crate::oid::Oid;
 use crate::record::{self, Head};
 use crate::redo::{self, RedoEntry};
 use crate::session::{self, Session};
-use crate::state::{self, AbsolutePath, RootRecord, Sighting};
+use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
 use crate::store::{Finding, Store};
 use crate::time::Time;
 use crate::tree::Tree;
@@ -57,6 +57,30 @@ pub enum Presence {
     Missing,
     /// Another directory is there.
     Replaced,
+}
+
+/// Where a root is and which directory it is: enough to see whether it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Where.
+    pub path: PathBuf,
+    /// Which directory.
+    pub identity: Identity,
+    /// It was a mount point when it was seen last.
+    pub mount_point: bool,
+}
+
+impl Whereabouts {
+    /// Is the directory the one that was attached? One or two stats.
+    #[must_use]
+    pub fn presence(&self) -> Presence {
+        match Sighting::of(&self.path) {
+            Ok(Some(sighting)) if sighting.identity == self.identity => Presence::Here,
+            Ok(Some(sighting)) if self.mount_point && !sighting.mount_point => Presence::Missing,
+            Ok(Some(_)) => Presence::Replaced,
+            Ok(None) | Err(_) => Presence::Missing,
+        }
+    }
 }
 
 /// Two roots of one repository must not make two stores for it.
@@ -259,11 +283,16 @@ impl Engine {
     /// Is the directory the one that was attached? One or two stats.
     #[must_use]
     pub fn presence(&self) -> Presence {
-        match Sighting::of(&self.path) {
-            Ok(Some(sighting)) if sighting.identity == self.record.identity => Presence::Here,
-            Ok(Some(sighting)) if self.record.mount_point && !sighting.mount_point => Presence::Missing,
-            Ok(Some(_)) => Presence::Replaced,
-            Ok(None) | Err(_) => Presence::Missing,
+        self.whereabouts().presence()
+    }
+
+    /// Where the root is and which directory it is, for those who look without the engine.
+    #[must_use]
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts {
+            path: self.path.clone(),
+            identity: self.record.identity,
+            mount_point: self.record.mount_point,
         }
     }
 

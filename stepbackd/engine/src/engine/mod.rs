@@ -25,7 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use attach::{AttachRequest, Found, Presence};
+pub use attach::{AttachRequest, Found, Presence, Whereabouts};
 pub use capture::{Captured, Scope, Why};
 pub use operate::{Operation, Preview, Recovered, Report};
 pub use prune::Dropped;
