@@ -123,6 +123,8 @@ pub struct Config {
     pub cache_roots: usize,
     /// Log filter.
     pub log: String,
+    /// What is set at the top though nothing acts on it yet.
+    without_effect: Vec<&'static str>,
 }
 
 /// What may stand at the top and in a `[root."PATH"]` table.
@@ -181,7 +183,22 @@ impl Default for Config {
             roots: BTreeMap::new(),
             cache_roots: 64,
             log: "info".into(),
+            without_effect: Vec::new(),
         }
+    }
+}
+
+impl Table {
+    /// What is set here though nothing acts on it yet. The format is settled, so it is no error.
+    fn without_effect(&self) -> Vec<&'static str> {
+        [
+            ("[retention]", self.retention.is_some()),
+            ("[quota]", self.quota.is_some()),
+            ("conversations", self.conversations.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_set)| is_set.then_some(name))
+        .collect()
     }
 }
 
@@ -235,6 +252,17 @@ impl Config {
         }
     }
 
+    /// What is set for the root at `path` though nothing acts on it yet; without a path, for all of them.
+    pub fn without_effect(&self, path: Option<&Path>) -> Vec<&'static str> {
+        let tables = self.roots.iter();
+        let tables = tables.filter(|(root, _)| path.is_none_or(|path| *root == path));
+        let mut names = self.without_effect.clone();
+        names.extend(tables.flat_map(|(_, table)| table.without_effect()));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let broken = |at: Option<usize>, message: String| Error::Broken {
             path: path.to_owned(),
@@ -273,7 +301,10 @@ impl Config {
             roots.insert(root, table.into_inner());
         }
         let default = Self::default();
+        let mut without_effect = top.without_effect();
+        without_effect.extend(file.cache_roots.map(|_| "cache_roots"));
         Ok(Self {
+            without_effect,
             defaults,
             roots,
             cache_roots: file.cache_roots.unwrap_or(default.cache_roots),
@@ -313,6 +344,23 @@ mod tests {
             (5 << 20, 1, 0)
         );
         assert_eq!((p.reconcile, p.quota.store), (None, Size(1 << 30)));
+    }
+
+    #[test]
+    fn what_has_no_effect_yet_is_told_where_it_is_set() {
+        let config = parse(
+            "cache_roots = 3\n[retention]\nnewest = 3\n[root.\"/p\"]\nconversations = false\n\
+             [root.\"/p\".quota]\nstore = \"1 G\"\n[root.\"/p\".retention]\n",
+        )
+        .unwrap();
+        assert_eq!(
+            config.without_effect(Some(Path::new("/q"))),
+            ["[retention]", "cache_roots"]
+        );
+        let all = ["[quota]", "[retention]", "cache_roots", "conversations"];
+        assert_eq!(config.without_effect(Some(Path::new("/p"))), all);
+        assert_eq!(config.without_effect(None), all);
+        assert!(parse("settle_ms = 1\n").unwrap().without_effect(None).is_empty());
     }
 
     #[test]

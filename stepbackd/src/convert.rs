@@ -57,6 +57,15 @@ pub fn fail(kind: FailureKind, message: impl Into<String>, hint: impl Into<Strin
     }
 }
 
+/// A failure as a warning.
+pub fn warning(failure: Failure) -> wire::Warning {
+    wire::Warning {
+        kind: failure.kind.name().into(),
+        message: failure.message,
+        hint: failure.hint,
+    }
+}
+
 /// Which checkpoint is meant.
 pub fn select(selector: wire::Selector) -> core::Select {
     use wire::Selector as S;

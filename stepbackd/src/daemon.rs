@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use stepback_engine::engine::{AttachRequest, Engine, Environment, Settings};
-use stepback_proto::{DaemonInfo, Event, Failure, FailureKind};
+use stepback_proto::{DaemonInfo, Event, Failure, FailureKind, Warning};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,8 @@ pub struct Daemon {
     /// Cancelled when the daemon shall stop.
     pub shutdown: CancellationToken,
     config: RwLock<Arc<Config>>,
+    /// Why the settings weren't read when that was asked for last.
+    config_broken: Mutex<Option<Failure>>,
     registry: Mutex<Registry>,
     roots: RwLock<Vec<Arc<Root>>>,
     log: Option<PathBuf>,
@@ -88,12 +90,14 @@ impl Daemon {
             runtime,
             shutdown,
             config: RwLock::new(Arc::new(config)),
+            config_broken: Mutex::default(),
             registry: Mutex::new(registry),
             roots: RwLock::default(),
             log,
             started: Instant::now(),
             paths,
         });
+        daemon.log_settings();
         for Entry { id, path, store, .. } in known {
             daemon.spawn(Root::new(id, path, store), None)?;
         }
@@ -105,17 +109,51 @@ impl Daemon {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the settings again. A broken file leaves the old ones.
+    /// Reads the settings again. A broken file leaves the old ones, and a warning in every status until a good one was
+    /// read.
     ///
     /// # Errors
     /// What is broken, with file and line.
     pub fn reload(&self) -> Result<()> {
-        let config = Config::read(&self.paths.config)?;
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let read = Config::read(&self.paths.config);
+        let broken = read.as_ref().err().map(|e| {
+            let message = format!("settings not read: {e}; the earlier ones stay");
+            convert::fail(FailureKind::Config, message, e.hint())
+        });
+        *self.broken_config() = broken;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read?);
+        self.log_settings();
         for root in self.roots() {
             root.mailbox.reload();
         }
         Ok(())
+    }
+
+    /// What the user should know of the settings of the root at `path`.
+    pub fn config_warnings(&self, path: &Path) -> Vec<Warning> {
+        let broken = self.broken_config().clone();
+        let hint = format!(
+            "remove it from {}, or leave it for a later version",
+            self.paths.config.display()
+        );
+        let idle = self.config().without_effect(Some(path)).into_iter().map(|name| {
+            let message = format!("{name} has no effect in this version");
+            convert::fail(FailureKind::Config, message, hint.clone())
+        });
+        broken.into_iter().chain(idle).map(convert::warning).collect()
+    }
+
+    fn log_settings(&self) {
+        for name in self.config().without_effect(None) {
+            tracing::warn!(
+                "{name} is set in {}: it has no effect in this version",
+                self.paths.config.display()
+            );
+        }
+    }
+
+    fn broken_config(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.config_broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All roots, by path.

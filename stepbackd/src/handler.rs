@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepback_engine::engine::{Engine, Operation, Settings};
-use stepback_engine::path::TreePath;
+use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{Answer, Attach, Failure, FailureKind, Item, Reply, Request, Status, Verb, WirePath};
 use tokio::sync::broadcast::error::RecvError;
@@ -64,7 +64,7 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
                     Ok(job) => send(&root, job, answers, progress),
                     Err(failure) => answers.finish(Err(failure)),
                 },
-                None => answers.finish(Err(not_attached(&place))),
+                None => answers.finish(Err(not_attached(&place, Remedy::Attach))),
             })
             .await;
         }
@@ -93,12 +93,34 @@ async fn finish(answers: Outlet, result: Result<Reply, Failure>) {
     blocking(move || answers.finish(result)).await;
 }
 
-fn not_attached(place: &Path) -> Failure {
-    convert::fail(
-        FailureKind::NotAttached,
-        format!("{} is not in an attached directory", place.display()),
-        "`stepback attach` attaches it",
-    )
+/// What helps where no root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remedy {
+    Attach,
+    Roots,
+}
+
+fn not_attached(place: &Path, remedy: Remedy) -> Failure {
+    let is_dir = match place.metadata() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        metadata => Some(metadata.is_ok_and(|metadata| metadata.is_dir())),
+    };
+    let message = match is_dir {
+        None => format!("{}: no such directory", place.display()),
+        Some(_) => format!("{} is not in an attached directory", place.display()),
+    };
+    let hint = match is_dir {
+        Some(is_dir) if remedy == Remedy::Attach => {
+            let dir = if is_dir {
+                place
+            } else {
+                place.parent().unwrap_or(place)
+            };
+            format!("`stepback attach {}` attaches it", for_shell(dir))
+        }
+        _ => "`stepback roots` lists the attached directories".into(),
+    };
+    convert::fail(FailureKind::NotAttached, message, hint)
 }
 
 fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
@@ -281,7 +303,7 @@ fn detach(
             format!("{} is not an attached directory itself", place.display()),
             format!("it is in one: `stepback detach {}`", root.path.display()),
         ))),
-        None => answers.finish(Err(not_attached(place))),
+        None => answers.finish(Err(not_attached(place, Remedy::Roots))),
     }
 }
 
@@ -328,6 +350,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         if verify {
             return send(&root, Job::Verify, answers, progress);
         }
+        status.warnings.extend(daemon.config_warnings(&root.path));
         // Without word from the watcher nobody can say that all is in.
         status.settled = status.settled.map(|settled| settled && seen);
         answers.finish(Ok(Reply::Status(Box::new(Status {

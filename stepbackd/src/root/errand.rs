@@ -180,6 +180,9 @@ impl Actor {
         status.settled = status.settled.map(|_| settled);
         status
             .warnings
+            .extend(self.daemon.config_warnings(&self.root.path));
+        status
+            .warnings
             .extend(findings.iter().map(|finding| {
                 stepback_proto::Warning {
                     kind: FailureKind::StoreDamaged.name().into(),

@@ -129,7 +129,7 @@ impl Actor {
             warnings.push(sight::absence(&whereabouts, presence));
         }
         if let Some(trouble) = &self.trouble {
-            warnings.push(sight::warning(trouble.failure.clone()));
+            warnings.push(convert::warning(trouble.failure.clone()));
         }
         let mut warn = |kind: &str, message: String, hint: &str| {
             warnings.push(Warning {

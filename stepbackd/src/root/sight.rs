@@ -41,7 +41,7 @@ impl Root {
                 status.settled = Some(false);
                 status
                     .warnings
-                    .insert(0, warning(store_gone(&self.path, &self.store)));
+                    .insert(0, convert::warning(store_gone(&self.path, &self.store)));
             }
             Presence::Here => {}
             Presence::Missing | Presence::Replaced => {
@@ -95,7 +95,7 @@ pub(super) fn absence(whereabouts: &Whereabouts, presence: Presence) -> Warning 
         // A rewind doesn't make what is to be mounted.
         failure.hint = "mount it again".into();
     }
-    warning(failure)
+    convert::warning(failure)
 }
 
 /// What is said of a root whose store was removed.
@@ -108,13 +108,4 @@ pub(super) fn store_gone(root: &Path, store: &Path) -> Failure {
             for_shell(root)
         ),
     )
-}
-
-/// A failure as a warning.
-pub(super) fn warning(failure: Failure) -> Warning {
-    Warning {
-        kind: failure.kind.name().into(),
-        message: failure.message,
-        hint: failure.hint,
-    }
 }

@@ -188,8 +188,83 @@ fn a_store_that_is_gone_is_named_and_attach_begins_anew() {
     assert_eq!(server.lines().len(), 2);
     // Such a root can also be let go.
     std::fs::remove_dir_all(after.store.as_path()).unwrap();
-    let detached = server.at(&bad, Verb::Detach { forget: true });
+    let detached = server.at(
+        &bad,
+        Verb::Detach {
+            forget: true,
+            exact: true,
+        },
+    );
     assert!(matches!(detached, Answer::Done(_)), "{detached:?}");
+}
+
+#[test]
+fn settings_that_are_broken_or_idle_are_told_in_the_status() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    let config = server.daemon.paths.config.clone();
+    let warnings = |verify| match server.at(&root, Verb::Status { verify }) {
+        Answer::Done(Reply::Status(status)) => status.root.unwrap().warnings,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(warnings(false), []);
+    for (text, said) in [
+        (
+            "\nsettle_ms = oops\n",
+            Some(format!("settings not read: {}:2: ", config.display())),
+        ),
+        ("settle_ms = 5\n", None),
+        (
+            "[retention]\nnewest = 3\n",
+            Some("[retention] has no effect in this version".into()),
+        ),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        assert_eq!(server.daemon.reload().is_err(), text.contains("oops"));
+        for verify in [false, true] {
+            let told = warnings(verify);
+            assert_eq!(told.len(), usize::from(said.is_some()), "{told:?}");
+            for (warning, said) in told.iter().zip(&said) {
+                assert_eq!(warning.kind, "config");
+                assert!(
+                    warning.message.starts_with(said) && !warning.hint.is_empty(),
+                    "{warning:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn where_no_root_is_the_hint_names_the_place() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let (dir, file, nowhere) = (base.join("a dir"), base.join("a dir/file"), base.join("nowhere"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let told = |place: &Path, verb: Verb| match server.at(place, verb) {
+        Answer::Failed(failure) => {
+            assert_eq!(failure.kind, FailureKind::NotAttached);
+            (failure.message, failure.hint)
+        }
+        other => panic!("{other:?}"),
+    };
+    let attach = format!("`stepback attach '{}'` attaches it", dir.display());
+    assert_eq!(told(&dir, Verb::SessionList).1, attach);
+    assert_eq!(told(&file, Verb::SessionList).1, attach);
+    let roots = "`stepback roots` lists the attached directories";
+    assert_eq!(
+        told(&nowhere, Verb::SessionList),
+        (
+            format!("{}: no such directory", nowhere.display()),
+            roots.to_owned()
+        )
+    );
+    for forget in [false, true] {
+        assert_eq!(told(&dir, Verb::Detach { forget, exact: true }).1, roots);
+    }
 }
 
 #[test]
