@@ -101,3 +101,5 @@ fn is_ours(stream: &UnixStream) -> bool {
 mod root_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trouble_tests;

@@ -1,8 +1,8 @@
 //! Named points at which tests make the engine fail or die. Without the feature `fault-points` a point is nothing.
 //!
 //! With it, `STEPBACK_FAULT=name:count:action` picks one: at the `count`-th passing of the point `name` (or of any point
-//! when `name` is `*`), `action` happens: `kill` (abort without cleaning up), `eio`, `enospc` or `eacces` (the point
-//! fails with that error). `STEPBACK_FAULT_LOG=FILE` appends the name of each point that is passed.
+//! when `name` is `*`), `action` happens: `kill` (abort without cleaning up), `panic`, or `eio`, `enospc`, `eacces` (the
+//! point fails with that error). `STEPBACK_FAULT_LOG=FILE` appends the name of each point that is passed.
 
 #[cfg(not(feature = "fault-points"))]
 use std::io;
@@ -74,6 +74,7 @@ mod active {
             "eio" => Err(io::Error::from_raw_os_error(5)),
             "enospc" => Err(io::Error::from_raw_os_error(28)),
             "eacces" => Err(io::Error::from_raw_os_error(13)),
+            "panic" => panic!("STEPBACK_FAULT asks for it at {name}"),
             _ => std::process::abort(),
         }
     }

@@ -55,6 +55,7 @@ pub mod checkpoint;
 pub mod diff;
 pub mod engine;
 pub mod error;
+pub mod fault;
 pub mod node;
 pub mod oid;
 pub mod path;
@@ -71,7 +72,6 @@ pub mod tree;
 
 mod archive;
 mod durable;
-mod fault;
 mod head;
 mod locate;
 mod record;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use stepback_engine::Error;
 use stepback_engine::engine::Engine;
+use stepback_engine::error::At;
+use stepback_engine::fault;
 use stepback_engine::progress::Progress;
 use stepback_proto::{Failure, FailureKind, Reply};
 
@@ -61,7 +63,10 @@ impl Actor {
         }));
         let result = match &job {
             Job::Verify => self.verify(&progress),
-            job => self.with_engine(&progress, |engine, cx| perform(engine, job, cx, &mut answers)),
+            job => self.with_engine(&progress, |engine, cx| {
+                fault::point("actor.job").at(engine.path())?;
+                perform(engine, job, cx, &mut answers)
+            }),
         };
         self.root.works_on(None);
         drop(held);

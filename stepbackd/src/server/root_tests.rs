@@ -11,7 +11,7 @@ use stepback_proto::{
 use super::Limits;
 use super::tests::Server;
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
@@ -20,7 +20,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Directories beside STATE, which may be attached.
-fn roots() -> (tempfile::TempDir, PathBuf) {
+pub(super) fn roots() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap();
     (dir, path)
@@ -39,7 +39,7 @@ fn attach(path: &Path) -> Verb {
 }
 
 impl Server {
-    fn attached(&self, path: &Path) {
+    pub(super) fn attached(&self, path: &Path) {
         std::fs::create_dir_all(path).unwrap();
         let answer = self.ask("/", attach(path));
         assert!(
@@ -48,18 +48,18 @@ impl Server {
         );
     }
 
-    fn at(&self, place: &Path, verb: Verb) -> Answer {
+    pub(super) fn at(&self, place: &Path, verb: Verb) -> Answer {
         self.ask(place.to_str().unwrap(), verb)
     }
 
-    fn status(&self, place: &Path) -> RootStatus {
+    pub(super) fn status(&self, place: &Path) -> RootStatus {
         match self.at(place, Verb::Status { verify: false }) {
             Answer::Done(Reply::Status(status)) => status.root.expect("a root"),
             other => panic!("{other:?}"),
         }
     }
 
-    fn lines(&self) -> Vec<stepback_proto::RootLine> {
+    pub(super) fn lines(&self) -> Vec<stepback_proto::RootLine> {
         let mut stream = self.begin(Path::new("/"), Verb::Roots);
         let mut lines = Vec::new();
         while let Ok(Some(Answer::Item(Item::Root(line)))) = frame::read(&mut stream) {
@@ -68,12 +68,12 @@ impl Server {
         lines
     }
 
-    fn settled(&self, place: &Path) -> RootStatus {
+    pub(super) fn settled(&self, place: &Path) -> RootStatus {
         eventually("settled", || self.status(place).settled == Some(true));
         self.status(place)
     }
 
-    fn begin(&self, place: &Path, verb: Verb) -> UnixStream {
+    pub(super) fn begin(&self, place: &Path, verb: Verb) -> UnixStream {
         let mut stream = self.introduced();
         frame::write(
             &mut stream,
@@ -116,86 +116,6 @@ fn a_burst_becomes_a_checkpoint_and_followers_hear_of_it() {
     };
     assert!(matches!(server.at(&root, rewind), Answer::Done(Reply::Report(r)) if r.removed == 1));
     assert!(!root.join("a").exists());
-}
-
-#[test]
-fn a_root_that_fails_says_so_harms_no_other_and_comes_back() {
-    let server = Server::start(Limits::default());
-    let (_dir, base) = roots();
-    let (bad, good) = (base.join("bad"), base.join("good"));
-    server.attached(&bad);
-    server.attached(&good);
-    let store = server.status(&bad).store.as_path().to_owned();
-    let aside = store.with_extension("aside");
-    std::fs::rename(&store, &aside).unwrap();
-    std::fs::write(bad.join("a"), "1").unwrap();
-    eventually("failed", || server.status(&bad).state == RootState::Failed);
-    assert!(!server.status(&bad).warnings.is_empty());
-    std::fs::write(good.join("a"), "1").unwrap();
-    assert_eq!(server.settled(&good).checkpoints, 2);
-    std::fs::rename(&aside, &store).unwrap();
-    eventually("back", || server.status(&bad).state == RootState::Watching);
-    assert_eq!(server.settled(&bad).checkpoints, 2);
-}
-
-#[test]
-fn a_store_that_is_gone_is_named_and_attach_begins_anew() {
-    let server = Server::start(Limits::default());
-    let (_dir, base) = roots();
-    let (bad, good) = (base.join("bad"), base.join("good"));
-    server.attached(&bad);
-    server.attached(&good);
-    let before = server.settled(&bad);
-    std::fs::remove_dir_all(before.store.as_path()).unwrap();
-    let told = |status: &RootStatus| {
-        assert_eq!(status.state, RootState::Failed);
-        let [warning] = &status.warnings[..] else {
-            panic!("{status:?}")
-        };
-        assert_eq!(warning.kind, "store_damaged");
-        let store = before.store.as_path().display();
-        assert_eq!(
-            warning.message,
-            format!("the store {store} is gone: nothing is captured")
-        );
-        let attach = format!("`stepback attach --here {}`", bad.display());
-        assert!(warning.hint.contains(&attach), "{warning:?}");
-    };
-    told(&server.status(&bad));
-    let failed = || server.daemon.root_at(&bad).unwrap().told().state == RootState::Failed;
-    eventually("the actor knows", failed);
-    told(&server.status(&bad));
-    for verb in [
-        Verb::SessionList,
-        Verb::Save {
-            label: None,
-            pin: false,
-        },
-    ] {
-        assert_eq!(
-            server.failure(bad.to_str().unwrap(), verb),
-            FailureKind::StoreDamaged
-        );
-    }
-    assert!(!before.store.as_path().exists(), "no part of it is made again");
-    std::fs::write(good.join("a"), "1").unwrap();
-    assert_eq!(server.settled(&good).checkpoints, 2);
-    server.attached(&bad);
-    std::fs::write(bad.join("a"), "1").unwrap();
-    let after = server.settled(&bad);
-    assert_eq!((after.state, after.checkpoints), (RootState::Watching, 2));
-    assert_ne!(after.id, before.id);
-    assert_eq!(server.lines().len(), 2);
-    // Such a root can also be let go.
-    std::fs::remove_dir_all(after.store.as_path()).unwrap();
-    let detached = server.at(
-        &bad,
-        Verb::Detach {
-            forget: true,
-            exact: true,
-        },
-    );
-    assert!(matches!(detached, Answer::Done(_)), "{detached:?}");
 }
 
 #[test]
@@ -265,34 +185,6 @@ fn where_no_root_is_the_hint_names_the_place() {
     for forget in [false, true] {
         assert_eq!(told(&dir, Verb::Detach { forget, exact: true }).1, roots);
     }
-}
-
-#[test]
-fn what_a_user_does_wrong_is_no_failure_of_the_root() {
-    let server = Server::start(Limits::default());
-    let (_dir, base) = roots();
-    let root = base.join("p");
-    server.attached(&root);
-    let end = |name: Option<&str>| Verb::SessionEnd {
-        name: name.map(str::to_owned),
-        revert: None,
-    };
-    let start = Verb::SessionStart {
-        name: Some("a..b".into()),
-        command: None,
-        pid: None,
-    };
-    for (wrong, kind) in [
-        (end(None), FailureKind::NoSuchSession),
-        (end(Some("x")), FailureKind::NoSuchSession),
-        (start, FailureKind::Declined),
-    ] {
-        assert_eq!(server.failure(root.to_str().unwrap(), wrong), kind);
-        let status = server.status(&root);
-        assert_eq!((status.state, status.warnings), (RootState::Watching, Vec::new()));
-    }
-    std::fs::write(root.join("a"), "1").unwrap();
-    assert_eq!(server.settled(&root).checkpoints, 2);
 }
 
 #[test]
