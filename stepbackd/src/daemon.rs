@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use stepback_engine::engine::{AttachRequest, Engine, Environment, Settings};
+use stepback_engine::time::Time;
 use stepback_proto::{DaemonInfo, Event, Failure, FailureKind, Warning};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
+use crate::alive::{self, Alive};
 use crate::config::Config;
 use crate::convert;
 use crate::cookie::Cookies;
@@ -25,6 +27,9 @@ use crate::watch::Watcher;
 
 /// Events that a slow follower may be behind; one that is further behind is told so and let go.
 const EVENTS_MAX: usize = 1024;
+
+/// A shorter time without a daemon isn't kept as a gap, in milliseconds.
+const AWAY_MS_MIN: i64 = 1000;
 
 /// An actor's stack: deep directories are walked recursively.
 const STACK_BYTES: usize = 16 << 20;
@@ -63,6 +68,9 @@ pub struct Daemon {
     roots: RwLock<Vec<Arc<Root>>>,
     log: Option<PathBuf>,
     started: Instant,
+    alive: Alive,
+    /// When no daemon was running before this one.
+    pub away: Option<(Time, Time)>,
 }
 
 impl Daemon {
@@ -81,6 +89,11 @@ impl Daemon {
         let registry = Registry::read(&paths.registry())?;
         let cookies = Arc::new(Cookies::new(paths.cookies()));
         let known = registry.roots().to_vec();
+        let (alive, until) = Alive::open(&paths.alive())?;
+        let away = until.map(|until| (until, now()));
+        // A restart is no news.
+        let away = away.filter(|(from, to)| to.ms() - from.ms() >= AWAY_MS_MIN);
+        alive.beat();
         let daemon = Arc::new(Self {
             watcher: Watcher::start(Arc::clone(&cookies)),
             cookies,
@@ -95,9 +108,18 @@ impl Daemon {
             roots: RwLock::default(),
             log,
             started: Instant::now(),
+            alive,
+            away,
             paths,
         });
         daemon.log_settings();
+        let beating = Arc::clone(&daemon);
+        daemon.runtime.spawn(async move {
+            let mut tick = tokio::time::interval(alive::EVERY);
+            while beating.shutdown.run_until_cancelled(tick.tick()).await.is_some() {
+                beating.alive.beat();
+            }
+        });
         for Entry { id, path, store, .. } in known {
             daemon.spawn(Root::new(id, path, store), None)?;
         }
@@ -265,6 +287,7 @@ impl Daemon {
     pub fn stop(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         let roots = self.roots();
+        self.alive.beat();
         for root in &roots {
             root.end(End::Stop);
         }

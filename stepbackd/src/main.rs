@@ -10,8 +10,9 @@
 //! | `daemon` | what all roots share |
 //! | `root/` | the actor of each root |
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
-//! | `locks` `process` `place` `error` | small parts of these |
+//! | `alive` `locks` `process` `place` `error` | small parts of these |
 
+mod alive;
 mod config;
 mod connection;
 mod convert;

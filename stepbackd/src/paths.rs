@@ -101,6 +101,7 @@ impl Paths {
             self.cookies(),
             self.log_dir(),
             self.spool(),
+            self.gaps(),
             self.state.join("stores"),
             self.state.join("cache"),
         ] {
@@ -127,6 +128,16 @@ impl Paths {
     /// Watched by ourselves: a file made there tells when all events before it have come.
     pub fn cookies(&self) -> PathBuf {
         self.state.join("cookies")
+    }
+
+    /// Its modification time is when the daemon was alive last.
+    pub fn alive(&self) -> PathBuf {
+        self.state.join("alive")
+    }
+
+    /// For each root, when nothing was watched.
+    pub fn gaps(&self) -> PathBuf {
+        self.state.join("gaps")
     }
 
     /// Answers that a slow client hasn't taken yet.

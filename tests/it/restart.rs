@@ -170,6 +170,35 @@ fn a_store_that_is_gone_at_the_start_harms_no_other_root_and_attach_begins_anew(
 }
 
 #[test]
+fn the_time_without_a_daemon_is_a_gap_that_outlives_it() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    assert_eq!(project.status()["gaps"], serde_json::json!([]));
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let alive = sandbox.state().join("alive");
+    sandbox.sh(
+        sandbox.dir(),
+        &format!("touch -d 2024-05-06T07:08:09Z '{}'", alive.display()),
+    );
+    project.stepback(&["daemon", "start"]).exits(0);
+    project.settle();
+    let gaps = project.status()["gaps"].clone();
+    let [gap] = &gaps.as_array().unwrap()[..] else {
+        panic!("{gaps:#}")
+    };
+    assert_eq!(gap["reason"], "the daemon wasn't running");
+    assert!(
+        gap["from"].as_str().unwrap().starts_with("2024-05-06T07:08:09"),
+        "{gap:#}"
+    );
+    project.stepback(&["daemon", "restart"]).exits(0);
+    project.settle();
+    let again = project.status()["gaps"].clone();
+    assert_eq!(again[0], *gap, "{again:#}");
+}
+
+#[test]
 fn numbers_are_not_reused_after_drop_and_restart() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

@@ -21,6 +21,10 @@ pub fn point(_name: &'static str) -> io::Result<()> {
 pub use active::point;
 
 #[cfg(feature = "fault-points")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests choose a point by the environment of a process"
+)]
 mod active {
     use std::io::{self, Write};
     use std::sync::OnceLock;
@@ -57,11 +61,11 @@ mod active {
     /// # Errors
     /// The error that `STEPBACK_FAULT` asks for at this point.
     pub fn point(name: &'static str) -> io::Result<()> {
-        if let Some(file) = std::env::var_os("STEPBACK_FAULT_LOG") {
-            if let Ok(mut log) = std::fs::OpenOptions::new().append(true).create(true).open(file) {
-                // One write: several threads pass points.
-                let _ = log.write_all(format!("{name}\n").as_bytes());
-            }
+        if let Some(file) = std::env::var_os("STEPBACK_FAULT_LOG")
+            && let Ok(mut log) = std::fs::OpenOptions::new().append(true).create(true).open(file)
+        {
+            // One write: several threads pass points.
+            let _ = log.write_all(format!("{name}\n").as_bytes());
         }
         let Some(plan) = plan() else { return Ok(()) };
         if plan.name != "*" && plan.name != name {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::{Captured, Engine, Presence, Scope, Why};
 use stepback_engine::progress::Progress;
+use stepback_engine::time::Time;
 use stepback_proto::Failure;
 
 use crate::config::RootConfig;
@@ -14,8 +15,9 @@ use crate::daemon::Daemon;
 use crate::locks::Reach;
 use crate::process;
 use crate::root::care::ended;
+use crate::root::gaps::Gaps;
 use crate::root::mailbox::{Alarm, End, Wake};
-use crate::root::{Root, Work};
+use crate::root::{Root, Work, now};
 use crate::watch::{RootWatch, has_events};
 
 /// How often a root that isn't there is looked for.
@@ -40,6 +42,9 @@ pub struct Actor {
     pub(super) config: RootConfig,
     /// The directory isn't there, or isn't the one that was attached.
     pub(super) absent: Option<Presence>,
+    /// Since when.
+    absent_since: Time,
+    pub(super) gaps: Gaps,
     pub(super) trouble: Option<Trouble>,
     /// Everything was looked at since the actor began (or the directory came back).
     pub(super) indexed: bool,
@@ -80,6 +85,10 @@ impl Actor {
     pub fn new(daemon: Arc<Daemon>, root: Arc<Root>, engine: Option<Engine>) -> Self {
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
         let config = daemon.config().for_root(&root.path);
+        let mut gaps = Gaps::read(daemon.paths.gaps().join(format!("{}.json", root.id)));
+        if let (None, Some((from, to))) = (&engine, daemon.away) {
+            gaps.add(from, to, "the daemon wasn't running");
+        }
         Self {
             awaits_attach: engine.is_some(),
             daemon,
@@ -88,6 +97,8 @@ impl Actor {
             engine,
             config,
             absent: None,
+            absent_since: now(),
+            gaps,
             trouble: None,
             indexed: false,
             poll: None,
@@ -108,9 +119,13 @@ impl Actor {
         let mut clocks = (Instant::now(), SystemTime::now());
         loop {
             let wake = self.root.mailbox.wait(self.alarm());
-            if jumped(&mut clocks) {
+            if let Some(jump) = jumped(&mut clocks) {
                 tracing::info!(root = %self.root.id, "the clock jumped (or the machine slept): everything is looked at");
                 self.root.mailbox.everything_pending(Instant::now());
+                let length = i64::try_from(jump.as_nanos()).unwrap_or(i64::MAX);
+                let to = now();
+                let from = Time(to.0.saturating_sub(length));
+                self.gaps.add(from, to, "the machine slept, or its clock was set");
             }
             match wake {
                 Wake::Errand(errand) => {
@@ -123,6 +138,7 @@ impl Actor {
                 Wake::Look => self.look_around(),
                 Wake::End(End::Stop) => {
                     self.last_capture();
+                    self.no_longer_absent();
                     break;
                 }
                 Wake::End(End::Retire) => break,
@@ -356,7 +372,7 @@ impl Actor {
             (Presence::Here, None) => {}
             (Presence::Here, Some(_)) => {
                 tracing::info!(root = %self.root.id, "the directory is there again");
-                self.absent = None;
+                self.no_longer_absent();
                 self.trouble = None;
                 self.indexed = false;
                 self.publish();
@@ -364,6 +380,9 @@ impl Actor {
                 self.watch.turn_on();
             }
             (presence, was) => {
+                if was.is_none() {
+                    self.absent_since = now();
+                }
                 self.absent = Some(presence);
                 if was != self.absent {
                     tracing::warn!(root = %self.root.id, "the directory is {presence:?}");
@@ -374,19 +393,30 @@ impl Actor {
         }
     }
 
+    /// The directory is there again, or nobody will look any more.
+    pub(super) fn no_longer_absent(&mut self) {
+        if let Some(presence) = self.absent.take() {
+            let reason = match presence {
+                Presence::Replaced => "another directory was in its place",
+                Presence::Here | Presence::Missing => "the directory wasn't there",
+            };
+            self.gaps.add(self.absent_since, now(), reason);
+        }
+    }
+
     pub(super) fn watch_processes(&mut self, any: bool) {
         self.timers.sessions = any.then(|| Instant::now() + SESSIONS_EVERY);
     }
 }
 
-/// Whether the two clocks have parted since the last call.
-fn jumped(clocks: &mut (Instant, SystemTime)) -> bool {
+/// Whether the two clocks have parted since the last call, and by how much the system's is ahead (zero: behind).
+fn jumped(clocks: &mut (Instant, SystemTime)) -> Option<Duration> {
     let now = (Instant::now(), SystemTime::now());
     let before = std::mem::replace(clocks, now);
     let awake = now.0.duration_since(before.0);
     match now.1.duration_since(before.1) {
-        Ok(passed) => passed.abs_diff(awake) > CLOCK_JUMP,
-        Err(back) => back.duration() + awake > CLOCK_JUMP,
+        Ok(passed) => (passed.abs_diff(awake) > CLOCK_JUMP).then(|| passed.saturating_sub(awake)),
+        Err(back) => (back.duration() + awake > CLOCK_JUMP).then_some(Duration::ZERO),
     }
 }
 
@@ -398,9 +428,10 @@ mod tests {
     fn clocks_that_part_are_noticed() {
         let now = (Instant::now(), SystemTime::now());
         let hours = Duration::from_secs(3 * 3600);
-        assert!(!jumped(&mut now.clone()));
-        assert!(jumped(&mut (now.0, now.1 - hours)));
-        assert!(jumped(&mut (now.0, now.1 + hours)));
-        assert!(!jumped(&mut (now.0 - hours, now.1 - hours)));
+        assert_eq!(jumped(&mut now.clone()), None);
+        let ahead = jumped(&mut (now.0, now.1 - hours)).unwrap();
+        assert!(ahead.abs_diff(hours) < Duration::from_secs(60), "{ahead:?}");
+        assert_eq!(jumped(&mut (now.0, now.1 + hours)), Some(Duration::ZERO));
+        assert_eq!(jumped(&mut (now.0 - hours, now.1 - hours)), None);
     }
 }

@@ -23,7 +23,7 @@ const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 impl Actor {
     pub(super) fn went_well(&mut self, dirty: &[TreePath]) {
         self.trouble = None;
-        self.absent = None;
+        self.no_longer_absent();
         for path in dirty {
             self.root.mailbox.pending(path.clone(), Instant::now());
         }
@@ -96,7 +96,7 @@ impl Actor {
         if let Some(engine) = self.root.mailbox.adopted() {
             self.engine = Some(*engine);
             self.indexed = false;
-            self.absent = None;
+            self.no_longer_absent();
             self.trouble = None;
             // Rules and tree are read anew: no directory counts as known.
             self.watch.untold();

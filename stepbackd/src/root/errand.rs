@@ -124,6 +124,7 @@ impl Actor {
     /// A new root whose first capture failed leaves nothing behind.
     fn abandon(&mut self) {
         self.daemon.remove_root(&self.root);
+        self.gaps.remove();
         if let Some(engine) = self.engine.take()
             && engine.checkpoints().is_empty()
             && let Err(e) = engine.forget_all()
@@ -158,6 +159,9 @@ impl Actor {
         }
         self.daemon.remove_root(&self.root);
         self.watch.turn_off();
+        if forget {
+            self.gaps.remove();
+        }
         let result = match self.engine.take() {
             Some(engine) if forget_store => engine.forget_all().map_err(|e| convert::failure(&e)),
             Some(engine) => {

@@ -9,11 +9,13 @@
 //! | `care` | how the actor handles its engine, and what goes wrong |
 //! | `perform` | each job, on the engine |
 //! | `report` | what the actor tells of itself: status and events |
+//! | `gaps` | when nothing was watched |
 //! | `sight` | what can be seen of the root without the actor |
 
 pub mod actor;
 mod care;
 mod errand;
+mod gaps;
 pub mod job;
 pub mod mailbox;
 pub mod perform;

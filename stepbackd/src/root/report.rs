@@ -57,6 +57,7 @@ impl Actor {
             status.watches = self.watch.count();
             status.poll_seconds = self.poll.map(|every| every.as_secs_f64().ceil() as u64);
             status.missed = self.missed;
+            status.gaps = self.gaps.list();
             status.warnings = warnings;
             known.opened |= read.is_some() || self.trouble.is_some();
             self.root.reported.notify_all();

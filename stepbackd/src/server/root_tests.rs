@@ -218,7 +218,13 @@ fn a_root_that_is_away_is_missing_and_then_watched_again() {
     std::fs::rename(base.join("away"), &root).unwrap();
     eventually("watching", || server.status(&root).state == RootState::Watching);
     std::fs::write(root.join("c"), "1").unwrap();
-    assert_eq!(server.settled(&root).files, 2);
+    let status = server.settled(&root);
+    assert_eq!(status.files, 2);
+    let [gap] = &status.gaps[..] else {
+        panic!("{status:?}")
+    };
+    assert!(gap.from_ms < gap.to_ms, "{gap:?}");
+    assert_eq!(gap.reason, "another directory was in its place");
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! The spans in which nothing was watched: the newest few, in memory and in a small file. Losing the file loses no
+//! checkpoint.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stepback_engine::time::Time;
+use stepback_proto::Gap;
+
+use crate::registry::write_durably;
+
+/// So many are kept, the newest.
+const GAPS_MAX: usize = 20;
+
+/// The gaps of one root.
+#[derive(Debug)]
+pub struct Gaps {
+    file: PathBuf,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Span {
+    from: Time,
+    to: Time,
+    reason: String,
+}
+
+impl Gaps {
+    /// Reads the file. One that can't be read is as good as none, and the log says so.
+    pub fn read(file: PathBuf) -> Self {
+        let spans = match std::fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
+                tracing::warn!("{}: {e}; earlier gaps are forgotten", file.display());
+                Vec::new()
+            }),
+            Err(e) => {
+                if e.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!("{}: {e}", file.display());
+                }
+                Vec::new()
+            }
+        };
+        Self { file, spans }
+    }
+
+    /// Adds one. A span that ends before it begins (the clock was set) is none.
+    pub fn add(&mut self, from: Time, to: Time, reason: &str) {
+        if to <= from {
+            return;
+        }
+        self.spans.push(Span {
+            from,
+            to,
+            reason: reason.to_owned(),
+        });
+        let surplus = self.spans.len().saturating_sub(GAPS_MAX);
+        self.spans.drain(..surplus);
+        let written = serde_json::to_vec(&self.spans)
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| write_durably(&self.file, &bytes).map_err(|e| e.to_string()));
+        if let Err(e) = written {
+            tracing::warn!("a gap is only known until the next start: {e}");
+        }
+    }
+
+    /// All of them, the newest last.
+    pub fn list(&self) -> Vec<Gap> {
+        let gap = |span: &Span| Gap {
+            from_ms: span.from.ms(),
+            to_ms: span.to.ms(),
+            reason: span.reason.clone(),
+        };
+        self.spans.iter().map(gap).collect()
+    }
+
+    /// The root is forgotten.
+    pub fn remove(&self) {
+        if let Err(e) = std::fs::remove_file(&self.file)
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("{}: {e}", self.file.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_over_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p-1.json");
+        let mut gaps = Gaps::read(file.clone());
+        for n in 0..30 {
+            gaps.add(Time::from_ms(n * 10), Time::from_ms(n * 10 + 5), "x");
+        }
+        gaps.add(Time::from_ms(7), Time::from_ms(7), "x");
+        let list = Gaps::read(file.clone()).list();
+        assert_eq!(list, gaps.list());
+        assert_eq!((list.len(), list[0].from_ms, list[19].to_ms), (20, 100, 295));
+        std::fs::write(&file, "oops").unwrap();
+        assert_eq!(Gaps::read(file.clone()).list(), []);
+        gaps.remove();
+        gaps.remove();
+        assert!(!file.exists());
+    }
+}
