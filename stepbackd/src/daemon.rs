@@ -16,11 +16,12 @@ use crate::config::Config;
 use crate::convert;
 use crate::cookie::Cookies;
 use crate::error::{At, Error, Result};
+use crate::first_looks;
 use crate::locks::{Locks, Reach};
 use crate::paths::Paths;
 use crate::place;
 use crate::registry::{Entry, Registry};
-use crate::root::actor::Actor;
+use crate::root::actor::{Actor, Origin};
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
 use crate::watch::Watcher;
@@ -120,8 +121,23 @@ impl Daemon {
                 beating.alive.beat();
             }
         });
-        for Entry { id, path, store, .. } in known {
-            daemon.spawn(Root::new(id, path, store), None)?;
+        let cache = daemon.paths.cache();
+        let roots: Vec<(u64, Root)> = known
+            .into_iter()
+            .map(|Entry { id, path, store, .. }| {
+                // It grows with the number of files. Without one, the first look reads every file.
+                let size = cache.join(format!("{id}.tree")).metadata();
+                let size = size.map_or(u64::MAX, |metadata| metadata.len());
+                (size, Root::new(id, path, store))
+            })
+            .collect();
+        let in_queue: Vec<_> = roots
+            .iter()
+            .map(|(size, root)| (*size, Arc::clone(&root.mailbox)))
+            .collect();
+        let tickets = first_looks::tickets(&in_queue, Instant::now());
+        for ((_, root), ticket) in roots.into_iter().zip(tickets) {
+            daemon.spawn(root, Origin::Start(ticket))?;
         }
         Ok(daemon)
     }
@@ -239,7 +255,7 @@ impl Daemon {
                     engine.path().into(),
                     engine.store_path().into(),
                 );
-                self.spawn(root, Some(engine))
+                self.spawn(root, Origin::Attach(Box::new(engine)))
                     .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?
             }
         };
@@ -300,9 +316,9 @@ impl Daemon {
         }
     }
 
-    fn spawn(self: &Arc<Self>, root: Root, engine: Option<Engine>) -> Result<Arc<Root>> {
+    fn spawn(self: &Arc<Self>, root: Root, origin: Origin) -> Result<Arc<Root>> {
         let root = Arc::new(root);
-        let actor = Actor::new(Arc::clone(self), Arc::clone(&root), engine);
+        let actor = Actor::new(Arc::clone(self), Arc::clone(&root), origin);
         let thread = std::thread::Builder::new()
             .name(format!("root {}", root.id))
             .stack_size(STACK_BYTES)

@@ -8,6 +8,7 @@
 //! | `registry` | which roots are attached |
 //! | `server` `connection` `handler` `outlet` `convert` | from the wire to a job and back |
 //! | `daemon` | what all roots share |
+//! | `first_looks` | which root is scanned first after the start |
 //! | `root/` | the actor of each root |
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
@@ -21,6 +22,7 @@ mod daemon;
 mod daemonize;
 mod environment;
 mod error;
+mod first_looks;
 mod handler;
 mod instance;
 mod locks;

@@ -103,7 +103,7 @@ impl Paths {
             self.spool(),
             self.gaps(),
             self.state.join("stores"),
-            self.state.join("cache"),
+            self.cache(),
         ] {
             make_private_dir(&dir)?;
         }
@@ -128,6 +128,11 @@ impl Paths {
     /// Watched by ourselves: a file made there tells when all events before it have come.
     pub fn cookies(&self) -> PathBuf {
         self.state.join("cookies")
+    }
+
+    /// For each root, what makes its next start fast.
+    pub fn cache(&self) -> PathBuf {
+        self.state.join("cache")
     }
 
     /// Its modification time is when the daemon was alive last.

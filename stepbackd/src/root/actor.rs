@@ -12,6 +12,7 @@ use stepback_proto::Failure;
 
 use crate::config::RootConfig;
 use crate::daemon::Daemon;
+use crate::first_looks::Ticket;
 use crate::locks::Reach;
 use crate::process;
 use crate::root::care::ended;
@@ -50,12 +51,23 @@ pub struct Actor {
     pub(super) indexed: bool,
     /// The first look is the job of an `attach`.
     pub(super) awaits_attach: bool,
+    /// For the first look after the daemon's start.
+    ticket: Option<Ticket>,
     /// Time between looks, where there are no events.
     pub(super) poll: Option<Duration>,
     pub(super) missed: u64,
     /// The newest checkpoint that was told of.
     pub(super) told: Option<u64>,
     pub(super) timers: Timers,
+}
+
+/// Why there is an actor.
+#[derive(Debug)]
+pub enum Origin {
+    /// The daemon starts: the actor opens the engine itself, and looks when its turn comes.
+    Start(Ticket),
+    /// An `attach`, whose job is the first look.
+    Attach(Box<Engine>),
 }
 
 /// A capture that failed.
@@ -80,9 +92,12 @@ pub struct Timers {
 }
 
 impl Actor {
-    /// The actor of `root`. With an engine, the first look is the job of an `attach`; else it opens the engine itself
-    /// and looks at once.
-    pub fn new(daemon: Arc<Daemon>, root: Arc<Root>, engine: Option<Engine>) -> Self {
+    /// The actor of `root`.
+    pub fn new(daemon: Arc<Daemon>, root: Arc<Root>, origin: Origin) -> Self {
+        let (engine, ticket) = match origin {
+            Origin::Start(ticket) => (None, Some(ticket)),
+            Origin::Attach(engine) => (Some(*engine), None),
+        };
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
         let config = daemon.config().for_root(&root.path);
         let mut gaps = Gaps::read(daemon.paths.gaps().join(format!("{}.json", root.id)));
@@ -91,6 +106,7 @@ impl Actor {
         }
         Self {
             awaits_attach: engine.is_some(),
+            ticket,
             daemon,
             root,
             watch,
@@ -161,7 +177,7 @@ impl Actor {
         } else if let Some(trouble) = &self.trouble {
             Some(trouble.retry_at)
         } else if !self.indexed {
-            (!self.awaits_attach).then(Instant::now)
+            (!self.awaits_attach).then(|| self.may_look_from(Instant::now()))
         } else {
             let at = [timers.poll, timers.reconcile, timers.sessions, timers.store_bytes]
                 .into_iter()
@@ -195,7 +211,10 @@ impl Actor {
                 self.look(Trigger::Reconcile, "scanning");
             }
         } else if !self.indexed {
-            self.look(Trigger::Reconcile, "indexing");
+            if self.may_look_from(now) <= now {
+                self.look(Trigger::Reconcile, "indexing");
+                self.ticket = None;
+            }
         } else if self
             .root
             .mailbox
@@ -209,6 +228,10 @@ impl Actor {
         } else if due(self.timers.store_bytes) {
             self.measure_store();
         }
+    }
+
+    fn may_look_from(&self, now: Instant) -> Instant {
+        self.ticket.as_ref().map_or(now, |ticket| ticket.from(now))
     }
 
     /// Captures what events told of.
@@ -246,6 +269,7 @@ impl Actor {
     /// Everything was looked at, which took so long: settles where changes are heard of from now on.
     pub(super) fn looked(&mut self, took: Duration) {
         let first = !std::mem::replace(&mut self.indexed, true);
+        self.ticket = None;
         self.timers.reconcile = self.config.reconcile.map(|every| Instant::now() + every);
         self.poll = None;
         if self.timers.measure_pause.is_zero() {
