@@ -21,6 +21,25 @@ use crate::root::mailbox::End;
 use crate::root::perform::{JobError, Outcome, perform};
 use crate::root::{Root, Work, now};
 
+/// What was named isn't there, which was seen before anything was done: the engine is as it was.
+const fn only_looked_up(job: &Job, error: &JobError) -> bool {
+    match (job, error) {
+        // These look at the disk first, or go back to an older picture of it on every error.
+        (Job::Operate(..) | Job::Diff { .. } | Job::ExportPatch(_), _) => false,
+        (
+            _,
+            JobError::Engine(
+                Error::NoSuchSession(_) | Error::SessionEnded(_) | Error::NoOpenSession | Error::NoSessionYet,
+            ),
+        ) => true,
+        (
+            Job::Show(_) | Job::Cat(..) | Job::Pin(..) | Job::Drop { .. } | Job::ExportTar(_),
+            JobError::Engine(Error::NoSuchCheckpoint(_)),
+        ) => true,
+        _ => false,
+    }
+}
+
 impl Actor {
     /// Does a job; `true`: the root is detached.
     pub(super) fn errand(&mut self, errand: Errand) -> bool {
@@ -86,7 +105,9 @@ impl Actor {
             }
             Err(error) => {
                 let failure = self.failure(&error);
-                if saves_all {
+                if self.indexed && only_looked_up(&job, &error) {
+                    self.root.mailbox.put_back(burst);
+                } else if saves_all {
                     self.root.mailbox.put_back(burst);
                     self.job_went_wrong(error);
                 } else {

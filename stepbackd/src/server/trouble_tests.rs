@@ -1,6 +1,6 @@
 //! Roots in which something goes wrong: each says so, harms no other, and comes back.
 
-use stepback_proto::{Answer, FailureKind, RootState, RootStatus, Verb};
+use stepback_proto::{Answer, FailureKind, RootState, RootStatus, Selector, Verb};
 
 use super::Limits;
 use super::root_tests::{eventually, roots};
@@ -101,7 +101,14 @@ fn what_a_user_does_wrong_is_no_failure_of_the_root() {
         command: None,
         pid: None,
     };
+    server.settled(&root);
     for (wrong, kind) in [
+        (
+            Verb::Show {
+                id: Selector::Number(9),
+            },
+            FailureKind::NoSuchCheckpoint,
+        ),
         (end(None), FailureKind::NoSuchSession),
         (end(Some("x")), FailureKind::NoSuchSession),
         (start, FailureKind::Declined),
@@ -109,6 +116,11 @@ fn what_a_user_does_wrong_is_no_failure_of_the_root() {
         assert_eq!(server.failure(root.to_str().unwrap(), wrong), kind);
         let status = server.status(&root);
         assert_eq!((status.state, status.warnings), (RootState::Watching, Vec::new()));
+        // A name that isn't there is no reason to look at everything again.
+        assert!(
+            kind == FailureKind::Declined || status.settled == Some(true),
+            "{kind:?}"
+        );
     }
     std::fs::write(root.join("a"), "1").unwrap();
     assert_eq!(server.settled(&root).checkpoints, 2);
