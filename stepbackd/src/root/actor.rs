@@ -16,19 +16,16 @@ use crate::first_looks::Ticket;
 use crate::locks::Reach;
 use crate::process;
 use crate::root::care::ended;
+use crate::root::clocks::jumped;
 use crate::root::gaps::Gaps;
 use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::{Root, Work, now};
 use crate::watch::{RootWatch, has_events};
 
-/// How often a root that isn't there is looked for.
-const PRESENCE_EVERY: Duration = Duration::from_secs(2);
 /// How often the processes of open sessions are looked for.
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
 /// ... and after one couldn't be ended.
 const SESSIONS_RETRY: Duration = Duration::from_secs(60);
-/// The system's clock and the one that only runs while the machine is awake may part by this much.
-const CLOCK_JUMP: Duration = Duration::from_secs(60);
 /// How often git's lock is looked at while a burst waits for it.
 const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
 /// A look takes at most this part of the time when polling.
@@ -44,7 +41,7 @@ pub struct Actor {
     /// The directory isn't there, or isn't the one that was attached.
     pub(super) absent: Option<Presence>,
     /// Since when.
-    absent_since: Time,
+    pub(super) absent_since: Time,
     pub(super) gaps: Gaps,
     pub(super) trouble: Option<Trouble>,
     /// Everything was looked at since the actor began (or the directory came back).
@@ -81,7 +78,7 @@ pub struct Trouble {
 /// When the actor looks at what of itself; `None`: not at all.
 #[derive(Debug, Default)]
 pub struct Timers {
-    presence: Option<Instant>,
+    pub(super) presence: Option<Instant>,
     poll: Option<Instant>,
     reconcile: Option<Instant>,
     sessions: Option<Instant>,
@@ -385,77 +382,7 @@ impl Actor {
         }
     }
 
-    /// Is the root there again (or gone by our own doing)?
-    pub(super) fn look_for_root(&mut self) {
-        let presence = match &self.engine {
-            Some(engine) => engine.presence(),
-            None => self.root.presence(),
-        };
-        self.timers.presence = Some(Instant::now() + PRESENCE_EVERY);
-        match (presence, self.absent) {
-            (Presence::Here, None) => {}
-            (Presence::Here, Some(_)) => {
-                tracing::info!(root = %self.root.id, "the directory is there again");
-                self.no_longer_absent();
-                self.trouble = None;
-                self.indexed = false;
-                self.publish();
-                self.watch.turn_off();
-                self.watch.turn_on();
-            }
-            (presence, was) => {
-                if was.is_none() {
-                    self.absent_since = now();
-                }
-                self.absent = Some(presence);
-                if was != self.absent {
-                    tracing::warn!(root = %self.root.id, "the directory is {presence:?}");
-                    self.publish();
-                    self.watch.turn_off();
-                }
-            }
-        }
-    }
-
-    /// The directory is there again, or nobody will look any more.
-    pub(super) fn no_longer_absent(&mut self) {
-        if let Some(presence) = self.absent.take() {
-            let reason = match presence {
-                Presence::Replaced => "another directory was in its place",
-                Presence::Here | Presence::Missing => "the directory wasn't there",
-            };
-            self.gaps.add(self.absent_since, now(), reason);
-        }
-    }
-
     pub(super) fn watch_processes(&mut self, any: bool) {
         self.timers.sessions = any.then(|| Instant::now() + SESSIONS_EVERY);
-    }
-}
-
-/// Whether the two clocks have parted since the last call, and by how much the system's is ahead (zero: behind).
-fn jumped(clocks: &mut (Instant, SystemTime)) -> Option<Duration> {
-    let now = (Instant::now(), SystemTime::now());
-    let before = std::mem::replace(clocks, now);
-    let awake = now.0.duration_since(before.0);
-    match now.1.duration_since(before.1) {
-        Ok(passed) => (passed.abs_diff(awake) > CLOCK_JUMP).then(|| passed.saturating_sub(awake)),
-        Err(back) => (back.duration() + awake > CLOCK_JUMP).then_some(Duration::ZERO),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clocks_that_part_are_noticed() {
-        let now = (Instant::now(), SystemTime::now());
-        let hours = Duration::from_secs(3 * 3600);
-        assert_eq!(jumped(&mut now.clone()), None);
-        let ahead = jumped(&mut (now.0, now.1 - hours)).unwrap();
-        assert!(ahead.abs_diff(hours) < Duration::from_secs(60), "{ahead:?}");
-        assert_eq!(jumped(&mut (now.0, now.1 + hours)), Some(Duration::ZERO));
-        assert_eq!(jumped(&mut (now.0 - hours, now.1 - hours)), None);
     }
 }

@@ -138,18 +138,6 @@ impl Actor {
         )))
     }
 
-    /// Somebody saw that the root or its store isn't what we tell.
-    pub(super) fn look_around(&mut self) {
-        self.look_for_root();
-        if self.absent.is_none()
-            && self.trouble.is_none()
-            && let Err(error) = self.require_store()
-        {
-            self.went_wrong(error);
-            self.publish();
-        }
-    }
-
     pub(super) fn open(&mut self) -> Result<(), JobError> {
         self.require_store()?;
         if self.engine.is_none() {

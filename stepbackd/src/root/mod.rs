@@ -9,11 +9,15 @@
 //! | `care` | how the actor handles its engine, and what goes wrong |
 //! | `perform` | each job, on the engine |
 //! | `report` | what the actor tells of itself: status and events |
+//! | `absence` | what becomes of a root that goes away and comes back |
+//! | `clocks` | whether the machine slept |
 //! | `gaps` | when nothing was watched |
 //! | `sight` | what can be seen of the root without the actor |
 
+mod absence;
 pub mod actor;
 mod care;
+mod clocks;
 mod errand;
 mod gaps;
 pub mod job;
