@@ -2,20 +2,24 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `attach` | find or make a root, open it, its presence, forget it |
+//! | `attach` | find or make a root, its presence, forget it |
+//! | `open` | read a root's records from its store |
 //! | `capture` | scan, persist, checkpoint |
 //! | `query` | resolve ids, list, cat, diff, tar |
-//! | `operate` | preview, execute and recover what writes below the root |
+//! | `operate` | preview and execute what writes below the root |
 //! | `operation` | from an operation to its plan |
+//! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
 //! | `prune` | pin and drop |
 
 mod attach;
 mod capture;
+mod open;
 mod operate;
 mod operation;
 mod prune;
 mod query;
+mod recover;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +31,10 @@ use std::sync::Arc;
 
 pub use attach::{AttachRequest, Found, Presence, Whereabouts};
 pub use capture::{Captured, Scope, Why};
-pub use operate::{Operation, Preview, Recovered, Report};
+pub use operate::{Operation, Preview, Report};
 pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};
+pub use recover::Recovered;
 pub use sessions::SessionSummary;
 
 use crate::checkpoint::Checkpoint;

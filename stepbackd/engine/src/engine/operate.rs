@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::operation::{Expected, Prepared};
+use super::recover::Ending;
 use super::{Context, Engine, Scope, Select, Why};
 use crate::checkpoint::Trigger;
 use crate::error::{Error, Result};
@@ -16,7 +15,6 @@ use crate::redo::{self, NewEntry, RedoEntry};
 use crate::restore::{
     self, Applied, ApplyContext, JournalHeader, Kept, NotCovered, OperationKind, PlanId, PlannedChange,
 };
-use crate::state::Sighting;
 use crate::store::{Expected as Ref, ObjectWriter, Store};
 use crate::tree::stored;
 
@@ -92,15 +90,6 @@ pub struct Report {
     pub redo: u64,
     /// For people.
     pub notes: Vec<String>,
-}
-
-/// How `recover` ended.
-#[derive(Debug)]
-pub struct Recovered {
-    /// What was interrupted; `None`: nothing was.
-    pub interrupted: Option<JournalHeader>,
-    /// Left alone.
-    pub kept: Vec<Kept>,
 }
 
 impl Engine {
@@ -379,13 +368,13 @@ impl Engine {
         Ok(k)
     }
 
-    fn pop_redo(&mut self, store: &Store, k: u64) -> Result<()> {
+    pub(super) fn pop_redo(&mut self, store: &Store, k: u64) -> Result<()> {
         store.delete_ref(&format!("{}{k}", redo::refs_prefix(self.id())))?;
         self.redo.retain(|e| e.k != k);
         Ok(())
     }
 
-    fn apply_context<'a>(
+    pub(super) fn apply_context<'a>(
         &'a self,
         store: &'a Store,
         directory: &'a std::path::Path,
@@ -401,7 +390,7 @@ impl Engine {
 
     /// Looks at what an operation touched. If that made the tree equal to `ends_at`, the position is there; any other
     /// state is a checkpoint of its own at once.
-    fn look_after(
+    pub(super) fn look_after(
         &mut self,
         store: &Store,
         touched: &std::collections::BTreeSet<TreePath>,
@@ -421,98 +410,4 @@ impl Engine {
         let why = Why::plain(Trigger::AfterOperation);
         self.publish(store, look.snapshot, &why, None, cx.now).map(drop)
     }
-
-    /// The operation that a crash interrupted, if one is neither finished nor undone.
-    ///
-    /// # Errors
-    /// When its journal can't be read.
-    pub fn unfinished(&self) -> Result<Option<JournalHeader>> {
-        restore::unfinished(&self.store.root_dir(self.id())?)
-    }
-
-    pub(super) fn require_finished(&self) -> Result<()> {
-        match self.unfinished()? {
-            Some(header) => Err(Error::Unfinished {
-                operation: header.operation.name().to_owned(),
-                target: header.target,
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// Finishes an interrupted operation, or undoes it. Only paths that hold one of the two recorded versions change.
-    ///
-    /// # Errors
-    /// [`Error::RootMissing`], [`Error::RootReplaced`]; those of the disk and the store: it can be called again.
-    pub fn recover(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
-        self.with_reserve(|engine| engine.recover_once(undo, cx))
-    }
-
-    fn recover_once(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
-        let store = Arc::clone(&self.store);
-        let directory = store.root_dir(self.id())?;
-        let Some(header) = restore::unfinished(&directory)? else {
-            return Ok(Recovered {
-                interrupted: None,
-                kept: Vec::new(),
-            });
-        };
-        let ending: Ending = serde_json::from_value(header.data.clone()).map_err(|e| Error::Damaged {
-            store: store.path().to_owned(),
-            what: format!("the journal of {} can't be read: {e}", self.id()),
-        })?;
-        if !ending.makes_root {
-            self.require_presence()?;
-        }
-        let _lock = store.lock()?;
-        let recovered = restore::recover(&self.apply_context(&store, &directory, cx), undo)?;
-        let Some(recovered) = recovered else {
-            return Ok(Recovered {
-                interrupted: None,
-                kept: Vec::new(),
-            });
-        };
-        if ending.makes_root && self.path.exists() {
-            self.note_made_root()?;
-        }
-        let ends_at = if undo { Some(ending.before) } else { ending.ends_at };
-        let ends_at = ends_at.and_then(|n| self.checkpoint(n).ok()).map(|c| Expected {
-            checkpoint: c.n,
-            snapshot: c.snapshot,
-        });
-        if self.path.exists() {
-            let result = self.look_after(&store, &recovered.touched, ends_at, cx);
-            if result.is_err() {
-                self.reload_tree();
-            }
-            result?;
-        }
-        // A redo that is finished has used its entry up; any other operation that is undone needs none.
-        if undo != (header.operation == OperationKind::Redo)
-            && let Some(k) = header.redo
-        {
-            self.pop_redo(&store, k)?;
-        }
-        Ok(Recovered {
-            interrupted: Some(header),
-            kept: recovered.kept,
-        })
-    }
-
-    /// Takes the directory that an operation made in the place of the missing root for the root.
-    fn note_made_root(&mut self) -> Result<()> {
-        let sighting = Sighting::of(&self.path)?.ok_or_else(|| Error::RootMissing(self.path.clone()))?;
-        self.note_sighting(&sighting)
-    }
-}
-
-/// What the journal keeps for us: where the tree stands once the operation is finished, or undone.
-#[derive(Debug, Serialize, Deserialize)]
-struct Ending {
-    /// The checkpoint that holds the state before.
-    before: u64,
-    /// The checkpoint whose state the operation ends in, unless it ends in none.
-    ends_at: Option<u64>,
-    /// The root wasn't there.
-    makes_root: bool,
 }

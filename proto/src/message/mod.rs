@@ -1,0 +1,22 @@
+//! What is said over the wire: plain data, no behaviour. Positions in structs and enums are the format; see the crate
+//! doc before changing any.
+
+mod answer;
+mod change;
+mod checkpoint;
+mod hello;
+mod path;
+mod request;
+mod session;
+mod status;
+
+pub use answer::{Answer, Attached, Event, Failure, FailureKind, Item, Progress, Reply};
+pub use change::{ChangeKind, DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
+pub use checkpoint::{CheckpointEntry, FileCounts, RedoEntry, Trigger};
+pub use hello::{Hello, Welcome};
+pub use path::{NamedPath, WirePath};
+pub use request::{Attach, Consent, DiffForm, DiffSides, Request, Selector, Verb};
+pub use session::{SessionDetail, SessionLine, SessionPath, TurnLine};
+pub use status::{
+    Backend, DaemonInfo, Gap, Last, RootLine, RootState, RootStatus, Status, Unfinished, Warning,
+};

@@ -1,0 +1,227 @@
+//! What a client asks.
+
+use serde::{Deserialize, Serialize};
+
+use super::path::WirePath;
+
+/// The client's one request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Where the client stands: `-C`, else its current directory; absolute, no `.` or `..`. The innermost root that
+    /// holds it is the one that is meant.
+    pub place: WirePath,
+    /// What is asked.
+    pub verb: Verb,
+}
+
+/// Everything that can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verb {
+    /// Register a root, change its options, or settle what a replaced root is.
+    Attach(Attach),
+    /// Stop watching the root.
+    Detach {
+        /// Also delete its checkpoints.
+        forget: bool,
+        /// The place was named: it must be a root itself (or, to be forgotten, one that was detached), not be in one.
+        exact: bool,
+    },
+    /// Every root.
+    Roots,
+    /// This root and the daemon.
+    Status {
+        /// Also check the store's integrity.
+        verify: bool,
+    },
+    /// Full scan and checkpoint now.
+    Save {
+        /// Label of the checkpoint; with one, a checkpoint is made also when nothing changed.
+        label: Option<String>,
+        /// Pin it.
+        pin: bool,
+    },
+    /// Checkpoints, newest first: `Item::Checkpoint`s, then `Reply::List`.
+    List {
+        /// At most so many.
+        limit: Option<u64>,
+        /// Only of this session.
+        session: Option<String>,
+        /// Only those that changed this path (absolute) or something below it.
+        path: Option<WirePath>,
+    },
+    /// One checkpoint's details: `Item::NotCaptured`s, then `Reply::Checkpoint`.
+    Show {
+        /// Which.
+        id: Selector,
+    },
+    /// A file's bytes as of a checkpoint: `Item::Bytes`.
+    Cat {
+        /// Which checkpoint.
+        id: Selector,
+        /// Relative to the root.
+        path: WirePath,
+    },
+    /// What differs: `Item::Bytes` of a unified patch, or `Item::DiffFile`s; then `Reply::Diff`.
+    Diff {
+        /// Which two states.
+        between: DiffSides,
+        /// Only these (absolute) paths and what is below them; all when empty.
+        paths: Vec<WirePath>,
+        /// Lines or a list of files.
+        form: DiffForm,
+    },
+    /// Put the whole root back.
+    Rewind {
+        /// To which; `None` is the position or the nearest before it that differs.
+        id: Option<Selector>,
+        /// Preview or do.
+        how: Consent,
+    },
+    /// Put selected paths back.
+    Restore {
+        /// From which checkpoint.
+        id: Selector,
+        /// Absolute paths.
+        paths: Vec<WirePath>,
+        /// Preview or do.
+        how: Consent,
+    },
+    /// Take back the latest rewind, restore or session revert.
+    Redo {
+        /// Preview or do.
+        how: Consent,
+    },
+    /// Finish or undo an interrupted operation.
+    Recover {
+        /// Undo rather than finish.
+        undo: bool,
+    },
+    /// Open a session.
+    SessionStart {
+        /// Its name; one is made when absent.
+        name: Option<String>,
+        /// The command line, for `run`.
+        command: Option<String>,
+        /// The process whose end ends the session, for `run`.
+        pid: Option<u32>,
+    },
+    /// End a session.
+    SessionEnd {
+        /// Which; the one opened last when absent.
+        name: Option<String>,
+        /// Put back the state at its start, by preview or for real; `None` keeps.
+        revert: Option<Consent>,
+    },
+    /// Sessions of the root.
+    SessionList,
+    /// One session.
+    SessionShow {
+        /// Which; the one opened last when absent.
+        name: Option<String>,
+    },
+    /// Keep a checkpoint for ever, or no longer.
+    Pin {
+        /// Which.
+        id: Selector,
+        /// `false` takes the pin away.
+        pinned: bool,
+    },
+    /// Delete checkpoints.
+    Drop {
+        /// Which.
+        ids: Vec<Selector>,
+        /// Only name what would go.
+        preview: bool,
+    },
+    /// Follow checkpoints and state changes: `Item::Event`s without end.
+    Watch,
+    /// What a checkpoint changed, as a patch that `git apply` takes (`Item::Bytes`).
+    ExportPatch {
+        /// Which.
+        id: Selector,
+    },
+    /// A checkpoint's whole tree as a tar (`Item::Bytes`).
+    ExportTar {
+        /// Which.
+        id: Selector,
+    },
+    /// Who answers here.
+    Ping,
+    /// Take the pending checkpoints and exit.
+    Shutdown,
+}
+
+/// Options of `attach`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The directory, absolute.
+    pub path: WirePath,
+    /// Exactly this directory, not the top level of its git work tree.
+    pub here: bool,
+    /// Capture ignored paths that match, too. Replaces the earlier list when not empty.
+    pub include: Vec<String>,
+    /// Leave out files above this many bytes.
+    pub max_file_size: Option<u64>,
+    /// Attach also what is refused for its size or place (but `/` and the state directory).
+    pub force: bool,
+    /// Start a new history for a replaced root.
+    pub new: bool,
+    /// Continue the history of a replaced root.
+    pub yes: bool,
+}
+
+/// Which checkpoint: an ID as people write it, with times already in UTC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Selector {
+    /// `7`, `#7`
+    Number(u64),
+    /// `latest`
+    Latest,
+    /// `first`
+    First,
+    /// `~2`: so many before the latest.
+    Back(u64),
+    /// `@10m`, `@2026-11-29T14:05`: the newest at or before this time, in milliseconds since 1970 UTC.
+    At(i64),
+    /// `session:NAME`: its start.
+    Session(String),
+    /// `turn:3`
+    Turn(u64),
+    /// `turn:~3`
+    TurnBack(u64),
+}
+
+/// The two states of a `diff`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiffSides {
+    /// The position against the tree on disk.
+    PositionToTree,
+    /// What a checkpoint changed against its base.
+    BaseTo(Selector),
+    /// A checkpoint against the tree on disk.
+    ToTree(Selector),
+    /// Two checkpoints.
+    Between(Selector, Selector),
+}
+
+/// What a `diff` answers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiffForm {
+    /// A unified patch.
+    Patch,
+    /// The files with counts of lines.
+    Files,
+    /// The files without counts of lines (`insertions` and `deletions` are 0).
+    Names,
+}
+
+/// Whether an operation that writes shall only be shown, or done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consent {
+    /// Show the plan; change nothing, make no checkpoint.
+    Preview,
+    /// Do it.
+    Yes,
+    /// Do it if the plan is still the one of this preview ([`Preview::plan`](super::Preview::plan)), else fail with `stale_plan`.
+    YesTo(Vec<u8>),
+}
