@@ -8,8 +8,19 @@ mod run;
 use std::process::Command;
 
 /// The client in an environment of its own, where no daemon runs and none may be started.
+///
+/// It starts with the signals as a shell's foreground job has them, also where the tests themselves run in the background
+/// with interrupts ignored, which a program inherits and the client respects.
 fn stepback(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stepback"));
+    let mut command = Command::new("env");
+    if Command::new("env")
+        .args(["--default-signal", "true"])
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
+        command.arg("--default-signal");
+    }
+    command.arg(env!("CARGO_BIN_EXE_stepback"));
     let nowhere = std::env::temp_dir().join("stepback-client-test-without-a-daemon");
     command
         .env_clear()
