@@ -307,6 +307,7 @@ pub fn recovered(recovered: &core::Recovered, undo: bool) -> Reply {
             Some(_) if undo => wire::RecoverOutcome::Undone,
             Some(_) => wire::RecoverOutcome::Finished,
         },
+        notes: recovered.notes.clone(),
     }
 }
 
@@ -373,11 +374,14 @@ pub fn dropped(dropped: core::Dropped) -> Reply {
         checkpoints,
         redo,
         freed_bytes,
+        unreclaimed,
     } = dropped;
+    let note = |why| format!("the space that they used isn't free yet: {why}");
     Reply::Dropped {
         dropped: checkpoints,
         redo,
         freed_bytes,
+        notes: unreclaimed.map(note).into_iter().collect(),
     }
 }
 

@@ -137,6 +137,8 @@ pub enum Reply {
         target: Option<u64>,
         /// How it ended.
         outcome: RecoverOutcome,
+        /// What people should know.
+        notes: Vec<String>,
     },
     /// Of `session start`.
     SessionStarted {
@@ -171,6 +173,8 @@ pub enum Reply {
         redo: Vec<u64>,
         /// What the store's size fell by, in bytes.
         freed_bytes: u64,
+        /// What people should know: space that isn't free yet.
+        notes: Vec<String>,
     },
     /// Of `ping`.
     Daemon(DaemonInfo),

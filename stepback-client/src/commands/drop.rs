@@ -72,9 +72,11 @@ fn ask(app: &App, ids: Vec<Selector>, preview: bool) -> Result<(Vec<u64>, Vec<u6
         dropped,
         redo,
         freed_bytes,
+        notes,
     } = reply
     else {
         return Err(Error::Unexpected("drop"));
     };
+    notes.iter().for_each(|note| app.printer.note(note));
     Ok((dropped, redo, freed_bytes))
 }

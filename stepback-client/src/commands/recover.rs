@@ -25,10 +25,12 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         operation,
         target,
         outcome,
+        notes,
     } = reply
     else {
         return Err(Error::Unexpected("recover"));
     };
+    notes.iter().for_each(|note| app.printer.note(note));
     let kept: Vec<_> = items
         .into_iter()
         .filter_map(|item| match item {

@@ -115,7 +115,8 @@ impl Engine {
         )?;
         let mut notes = Vec::new();
         let known = find_known(env, &path, &sighting, request, &mut notes)?;
-        let created = known.is_none();
+        // One that was never captured is as good as new.
+        let created = known.as_ref().is_none_or(|known| known.record.highest == 0);
         let mut engine = match known {
             Some(known) => {
                 let mut engine = Self::load(env, &known.store, &known.record.head.root, settings)?;
@@ -131,9 +132,9 @@ impl Engine {
         if request.max_file_size.is_some() {
             engine.record.max_file_size = request.max_file_size;
         }
-        if !created {
-            engine.write_record(now)?;
-        }
+        // Also that of a new root, before anybody else may look at the store: it keeps the store from being taken for one
+        // that no root uses.
+        engine.write_record(now)?;
         Ok(Found {
             engine,
             created,
@@ -236,6 +237,9 @@ impl Engine {
     /// # Errors
     /// Those of the store. What is left then is found by the next try.
     pub fn forget_all(self) -> Result<()> {
+        let _no_attach_meanwhile = ATTACHING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let id = self.id().to_owned();
         let cache = self.cache_file();
         if let Err(e) = fs::remove_file(&cache)

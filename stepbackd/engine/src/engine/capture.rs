@@ -184,8 +184,10 @@ impl Engine {
         writer.finish()?;
         self.tree.saved();
         // The cache may name objects that somebody has deleted from the store since.
-        if !store.has(snapshot.tree)? {
-            return Err(damaged_object(store.path(), snapshot.tree, "is missing"));
+        for part in [snapshot.tree, snapshot.side] {
+            if !store.has(part)? {
+                return Err(damaged_object(store.path(), part, "is missing"));
+            }
         }
         self.memory = Some(snapshot);
         Ok(Look { snapshot, outcome })
@@ -274,7 +276,8 @@ impl Engine {
             .write(&writer, &id, snapshot.side)?;
             let message = checkpoint.message(&id, self.record.modes);
             checkpoint.commit = writer.commit(snapshot.tree, &message, now)?;
-            let record = self.write_record_commit(&writer, snapshot, now)?;
+            // The checkpoint and its side record hold the tree in memory.
+            let record = self.write_record_commit(&writer, snapshot.tree, now)?;
             writer.finish()?;
             store.set_ref(&side::ref_name(&id, n), side, Expected::Any)?;
             let name = checkpoint::ref_name(&id, &checkpoint.session, n);
@@ -314,23 +317,26 @@ impl Engine {
             Some(snapshot) => snapshot,
             None => Snapshot::EMPTY,
         };
-        let commit = self.write_record_commit(&writer, held, now)?;
+        let tree = if self.is_position(held) {
+            held.tree
+        } else {
+            write_tree(
+                &writer,
+                &[
+                    TreeEntry::dir("tables", held.side),
+                    TreeEntry::dir("tree", held.tree),
+                ],
+            )?
+        };
+        let commit = self.write_record_commit(&writer, tree, now)?;
         writer.finish()?;
         store.set_ref(&state::ref_name(self.id()), commit, Expected::Any)?;
         self.record_commit = Some(commit);
         Ok(())
     }
 
-    fn write_record_commit(&self, writer: &ObjectWriter<'_>, held: Snapshot, now: Time) -> Result<Oid> {
-        let tree = if self.is_position(held) || self.record.position == Some(self.record.highest) {
-            held.tree
-        } else {
-            let entries = vec![
-                TreeEntry::dir("tables", held.side),
-                TreeEntry::dir("tree", held.tree),
-            ];
-            write_tree(writer, &entries)?
-        };
+    /// `tree`: what the record keeps from being pruned.
+    fn write_record_commit(&self, writer: &ObjectWriter<'_>, tree: Oid, now: Time) -> Result<Oid> {
         writer.commit(tree, &record::message("root", &self.record), now)
     }
 

@@ -165,7 +165,8 @@ impl Engine {
             self.store.release_reserve()?;
             result = work(self);
         }
-        self.store.restore_reserve()?;
+        // What was done is done, with or without a reserve; the next operation makes it again.
+        let _ = self.store.restore_reserve();
         result
     }
 
@@ -262,6 +263,7 @@ impl Engine {
                 return Err(e);
             }
         };
+        // The journal goes last: until all is on record, `recover` must be able to bring it about.
         if makes_root {
             self.note_made_root()?;
         }
@@ -270,6 +272,8 @@ impl Engine {
         if let Some(k) = k.filter(|_| entry.is_some() || changed_nothing) {
             self.pop_redo(store, k)?;
         }
+        self.trim_redo(store)?;
+        restore::finish(&directory)?;
         let back = entry.is_some().then_some(before);
         Ok(self.report(target, saved, back, applied, plan.not_covered))
     }
@@ -360,12 +364,17 @@ impl Engine {
         store.set_ref(&entry.ref_name(self.id()), commit, Ref::Any)?;
         self.record.highest_redo = k;
         self.redo.insert(0, entry);
-        while self.redo.len() > redo::ENTRIES_MAX {
-            if let Some(oldest) = self.redo.pop() {
-                store.delete_ref(&oldest.ref_name(self.id()))?;
-            }
-        }
         Ok(k)
+    }
+
+    /// The oldest entries go when there are too many.
+    fn trim_redo(&mut self, store: &Store) -> Result<()> {
+        while self.redo.len() > redo::ENTRIES_MAX
+            && let Some(oldest) = self.redo.last().map(|entry| entry.k)
+        {
+            self.pop_redo(store, oldest)?;
+        }
+        Ok(())
     }
 
     pub(super) fn pop_redo(&mut self, store: &Store, k: u64) -> Result<()> {

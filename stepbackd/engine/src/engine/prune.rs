@@ -18,6 +18,8 @@ pub struct Dropped {
     pub redo: Vec<u64>,
     /// What the store's disk use fell by, in bytes.
     pub freed_bytes: u64,
+    /// Why the space of what is gone isn't free yet, if it isn't.
+    pub unreclaimed: Option<String>,
 }
 
 impl Engine {
@@ -46,10 +48,6 @@ impl Engine {
     /// deleted; those of the store.
     pub fn drop_checkpoints(&mut self, ns: &[u64], preview: bool, cx: &Context<'_>) -> Result<Dropped> {
         self.require_finished()?;
-        self.with_reserve(|engine| engine.drop_once(ns, preview, cx))
-    }
-
-    fn drop_once(&mut self, ns: &[u64], preview: bool, cx: &Context<'_>) -> Result<Dropped> {
         let wanted: BTreeSet<u64> = ns.iter().copied().collect();
         for n in &wanted {
             self.checkpoint(*n)?;
@@ -76,32 +74,43 @@ impl Engine {
             checkpoints: wanted.iter().copied().collect(),
             redo,
             freed_bytes: 0,
+            unreclaimed: None,
         };
         if preview {
             return Ok(dropped);
         }
         let before = self.store.disk_bytes()?;
-        self.hand_bases_on(&wanted, cx)?;
-        let id = self.id().to_owned();
-        for entry in self.redo.iter().filter(|e| dropped.redo.contains(&e.k)) {
-            self.store.delete_ref(&entry.ref_name(&id))?;
-        }
-        self.redo.retain(|e| !dropped.redo.contains(&e.k));
-        for n in &wanted {
-            let session = self.checkpoint(*n)?.session.clone();
-            self.store.delete_ref(&checkpoint::ref_name(&id, &session, *n))?;
-            self.store.delete_ref(&side::ref_name(&id, *n))?;
-        }
-        self.checkpoints.retain(|c| !wanted.contains(&c.n));
+        self.with_reserve(|engine| engine.take_out(&wanted, &dropped.redo, cx))?;
         let store = Arc::clone(&self.store);
         let git = &self.env.git;
-        store.collect_garbage(git.program.as_deref(), git.path.as_deref())?;
+        // They are gone whatever comes of this: only their space isn't free yet.
+        dropped.unreclaimed = store
+            .collect_garbage(git.program.as_deref(), git.path.as_deref())
+            .err()
+            .map(|e| e.to_string());
         dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
-        // What is on disk may have been in one of those only.
+        Ok(dropped)
+    }
+
+    /// Deletes the refs of checkpoints and redo entries. May be called again after an error.
+    fn take_out(&mut self, gone: &BTreeSet<u64>, redo: &[u64], cx: &Context<'_>) -> Result<()> {
+        self.hand_bases_on(gone, cx)?;
+        // What is on disk may be in one of those only.
         if self.presence() == Presence::Here {
             self.capture(Scope::Paths(BTreeSet::new()), &Why::plain(Trigger::Auto), cx)?;
         }
-        Ok(dropped)
+        let store = Arc::clone(&self.store);
+        let id = self.id().to_owned();
+        for k in redo {
+            self.pop_redo(&store, *k)?;
+        }
+        for n in gone {
+            let session = self.checkpoint(*n)?.session.clone();
+            store.delete_ref(&checkpoint::ref_name(&id, &session, *n))?;
+            store.delete_ref(&side::ref_name(&id, *n))?;
+        }
+        self.checkpoints.retain(|c| !gone.contains(&c.n));
+        Ok(())
     }
 
     /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays.

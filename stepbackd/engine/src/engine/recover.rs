@@ -17,6 +17,8 @@ pub struct Recovered {
     pub interrupted: Option<JournalHeader>,
     /// Left alone.
     pub kept: Vec<Kept>,
+    /// For people.
+    pub notes: Vec<String>,
 }
 
 /// What the journal keeps for us: where the tree stands once the operation is finished, or undone.
@@ -64,6 +66,7 @@ impl Engine {
             return Ok(Recovered {
                 interrupted: None,
                 kept: Vec::new(),
+                notes: Vec::new(),
             });
         };
         let ending: Ending = serde_json::from_value(header.data.clone()).map_err(|e| Error::Damaged {
@@ -79,6 +82,7 @@ impl Engine {
             return Ok(Recovered {
                 interrupted: None,
                 kept: Vec::new(),
+                notes: Vec::new(),
             });
         };
         if ending.makes_root && self.path.exists() {
@@ -102,9 +106,11 @@ impl Engine {
         {
             self.pop_redo(&store, k)?;
         }
+        restore::finish(&directory)?;
         Ok(Recovered {
             interrupted: Some(header),
             kept: recovered.kept,
+            notes: recovered.notes,
         })
     }
 

@@ -47,7 +47,8 @@ pub struct Applied {
     pub notes: Vec<String>,
 }
 
-/// Carries `plan` out. The before-checkpoint and the redo entry are durable already.
+/// Carries `plan` out. The before-checkpoint and the redo entry are durable already. The journal stays, for the caller to
+/// record what came out, and then to [`super::finish`].
 ///
 /// # Errors
 /// The tree is then as it was before, unless [`journal::unfinished`] says otherwise: then every path is in one of both
@@ -104,7 +105,6 @@ pub fn apply(cx: &ApplyContext<'_>, plan: &Plan, header: JournalHeader) -> Resul
     let left = staging::remove(&mut ground, all, steps, &|at, step| {
         stranded.contains(&(at, step))
     })?;
-    journal::clear(cx.journal_dir)?;
     Ok(with_left(applied, left))
 }
 
@@ -212,7 +212,7 @@ fn take_back(cx: &ApplyContext<'_>, journal: &Journal, error: Error) -> Error {
     if fault::point("back.begin").is_ok() {
         // The first error is the one that people need; a journal that stays tells of this one.
         let quiet = Progress::default();
-        let _ = converge(
+        let undone = converge(
             &ApplyContext {
                 progress: &quiet,
                 ..*cx
@@ -220,6 +220,7 @@ fn take_back(cx: &ApplyContext<'_>, journal: &Journal, error: Error) -> Error {
             journal,
             true,
         );
+        let _ = undone.and_then(|_| journal::clear(cx.journal_dir));
     }
     error
 }

@@ -45,7 +45,8 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
-/// Finishes the interrupted operation, or takes it back. `None`: there is none. May be interrupted itself, and run again.
+/// Finishes the interrupted operation, or takes it back. `None`: there is none. May be interrupted itself, and run again. The
+/// journal stays, for the caller to record what came out, and then to [`super::finish`].
 ///
 /// # Errors
 /// The operation is still unfinished then.
@@ -70,14 +71,13 @@ pub fn recover(cx: &ApplyContext<'_>, undo: bool) -> Result<Option<Recovered>> {
     }))
 }
 
-/// Brings every path of the plan to one side, removes all staging directories and the journal.
+/// Brings every path of the plan to one side, and removes all staging directories.
 pub(super) fn converge(cx: &ApplyContext<'_>, journal: &Journal, undo: bool) -> Result<(Changes, Vec<Kept>)> {
     let plan = &journal.plan;
     let root = match DirHandle::open_root(cx.root_path) {
         Ok(root) => root,
         Err(error) if error.kind() == io::ErrorKind::NotFound && makes_root(plan) => {
             if undo {
-                journal::clear(cx.journal_dir)?;
                 return Ok((Changes::default(), Vec::new()));
             }
             make_root(cx)?
@@ -115,7 +115,6 @@ pub(super) fn converge(cx: &ApplyContext<'_>, journal: &Journal, undo: bool) -> 
     if undo && makes_root(plan) {
         remove_root(cx)?;
     }
-    journal::clear(cx.journal_dir)?;
     let reason = "it holds a version that somebody wrote while its path was being replaced";
     let left = left
         .into_iter()

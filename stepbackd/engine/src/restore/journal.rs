@@ -186,8 +186,12 @@ pub(super) fn is_staged(dir: &Path, generation: usize) -> bool {
     dir.join(staged_name(generation)).exists()
 }
 
-/// The operation is finished, or undone, or never began. Safe to call when there is no journal.
-pub(super) fn clear(dir: &Path) -> Result<()> {
+/// The operation is finished, or undone, or never began, and what came out is on record. Safe to call when there is no
+/// journal.
+///
+/// # Errors
+/// The operation counts as unfinished then.
+pub fn clear(dir: &Path) -> Result<()> {
     fault::point("clear.journal").at(dir)?;
     match fs::remove_file(dir.join(JOURNAL)) {
         Ok(()) => {}

@@ -15,7 +15,7 @@ use crate::path::{DOT_GIT, TreePath};
 use crate::progress::Progress;
 use crate::restore::{
     Applied, ApplyContext, JournalHeader, LookUp, OperationKind, Plan, PlanInput, Recovered, apply, compare,
-    plan, recover, unfinished,
+    finish, plan, recover, unfinished,
 };
 use crate::root::{DirHandle, FileType};
 use crate::store::Store;
@@ -258,7 +258,9 @@ impl Bench {
     }
 
     pub fn apply(&self, plan: &Plan) -> Result<Applied> {
-        apply(&self.context(&Progress::default()), plan, header(plan.operation))
+        let applied = apply(&self.context(&Progress::default()), plan, header(plan.operation))?;
+        finish(&self.journal_dir)?;
+        Ok(applied)
     }
 
     pub fn rewind(&self, target: &State) -> Applied {
@@ -267,7 +269,9 @@ impl Bench {
     }
 
     pub fn recover(&self, undo: bool) -> Result<Option<Recovered>> {
-        recover(&self.context(&Progress::default()), undo)
+        let recovered = recover(&self.context(&Progress::default()), undo)?;
+        finish(&self.journal_dir)?;
+        Ok(recovered)
     }
 
     pub fn context<'a>(&'a self, progress: &'a Progress) -> ApplyContext<'a> {
