@@ -118,9 +118,13 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             Reply::Pinned { id, pinned: *pinned }.into()
         }
         Job::Drop { ids, preview } => {
+            // A number may be that of a damaged one, which nothing else can be done with.
             let ids = ids
                 .iter()
-                .map(|id| engine.resolve(id))
+                .map(|id| match id {
+                    Select::Number(n) => Ok(*n),
+                    other => engine.resolve(other),
+                })
                 .collect::<Result<Vec<u64>, Error>>()?;
             convert::dropped(engine.drop_checkpoints(&ids, *preview, cx)?).into()
         }

@@ -152,6 +152,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Damaged`] when the store has lost what the tree in memory relied on: see [`Self::healing`].
     pub(super) fn look(&mut self, store: &Store, scope: &Scope, cx: &Context<'_>) -> Result<Look> {
+        store.notice_lost_packs()?;
         let root = DirHandle::open_root(&self.path).at(&self.path)?;
         let stale = match self.refresh_rules()? {
             // The tree is that of the cache, if any: older than what the caller has been told of since.

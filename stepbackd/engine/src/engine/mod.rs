@@ -186,15 +186,22 @@ impl Engine {
             .map_err(|_| self.why_not(n))
     }
 
-    /// Why a number can't be had: its record is damaged, or there is none.
-    fn why_not(&self, n: u64) -> Error {
+    /// The ref of checkpoint `n`, if its record can't be read.
+    fn damaged_ref(&self, n: u64) -> Option<String> {
+        self.damage_of(n).map(|damaged| damaged.what.clone())
+    }
+
+    fn damage_of(&self, n: u64) -> Option<&Finding> {
         let prefix = crate::checkpoint::refs_prefix(self.id());
         let ending = format!("/{n}");
-        match self
-            .damaged
+        self.damaged
             .iter()
             .find(|f| f.what.starts_with(&prefix) && f.what.ends_with(&ending))
-        {
+    }
+
+    /// Why a number can't be had: its record is damaged, or there is none.
+    fn why_not(&self, n: u64) -> Error {
+        match self.damage_of(n) {
             Some(damaged) => Error::Damaged {
                 store: self.store.path().to_owned(),
                 what: format!("checkpoint {n} ({}): {}", damaged.what, damaged.how),

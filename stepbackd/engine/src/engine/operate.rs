@@ -416,7 +416,16 @@ impl Engine {
         if self.is_position(look.snapshot) {
             return Ok(());
         }
+        // It comes from where the operation went: going further back goes on from there.
+        let before = self.record.position;
+        if let Some(e) = ends_at.filter(|e| self.checkpoint(e.checkpoint).is_ok()) {
+            self.record.position = Some(e.checkpoint);
+        }
         let why = Why::plain(Trigger::AfterOperation);
-        self.publish(store, look.snapshot, &why, None, cx.now).map(drop)
+        let published = self.publish(store, look.snapshot, &why, None, cx.now);
+        if published.is_err() {
+            self.record.position = before;
+        }
+        published.map(drop)
     }
 }

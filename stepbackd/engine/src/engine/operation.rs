@@ -40,6 +40,9 @@ pub(super) struct Prepared<'a> {
     pub writer: ObjectWriter<'a>,
 }
 
+/// How far back a rewind without a target looks for a state that it can do something for.
+const NEAREST_MAX: usize = 50;
+
 impl Engine {
     /// Resolves, looks at everything, plans.
     pub(super) fn prepare<'a>(
@@ -64,11 +67,41 @@ impl Engine {
         } else {
             self.look(store, &Scope::All, cx)?.snapshot
         };
-        let writer = store.writer();
-        let target = match named {
-            Some(n) => n,
-            None => self.nearest_that_differs(present)?,
+        let Some(target) = named else {
+            return self.prepare_nearest(store, operation, present, makes_root);
         };
+        self.prepare_for(store, operation, target, present, makes_root)
+    }
+
+    /// For a rewind without a target: the nearest state along `base` that something would have to be done for. Where all
+    /// that differs would be kept, a state further back is what people want.
+    fn prepare_nearest<'a>(
+        &self,
+        store: &'a Store,
+        operation: &Operation,
+        present: Snapshot,
+        makes_root: bool,
+    ) -> Result<Prepared<'a>> {
+        let mut nothing_to_do = None;
+        for target in self.states_that_differ(present)? {
+            let prepared = self.prepare_for(store, operation, target, present, makes_root)?;
+            if !prepared.plan.is_noop() {
+                return Ok(prepared);
+            }
+            nothing_to_do.get_or_insert(prepared);
+        }
+        nothing_to_do.ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))
+    }
+
+    fn prepare_for<'a>(
+        &self,
+        store: &'a Store,
+        operation: &Operation,
+        target: u64,
+        present: Snapshot,
+        makes_root: bool,
+    ) -> Result<Prepared<'a>> {
+        let writer = store.writer();
         let entry = if matches!(operation, Operation::Redo) {
             self.redo.first().cloned()
         } else {
@@ -193,22 +226,36 @@ impl Engine {
         Snapshot::EMPTY
     }
 
-    /// The position when something is unsaved, else the nearest checkpoint along `base` that isn't what is there. The
-    /// position itself when there is none.
-    fn nearest_that_differs(&self, present: Snapshot) -> Result<u64> {
+    /// The position when something is unsaved, else the nearest checkpoints along `base` that aren't what is there; the
+    /// position itself when there is none. Not more than [`NEAREST_MAX`]. A damaged one is passed over: the one before it
+    /// by number stands in for its base.
+    fn states_that_differ(&self, present: Snapshot) -> Result<Vec<u64>> {
         let position = self
             .record
             .position
             .ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))?;
+        let mut found = Vec::new();
         let mut at = Some(position);
-        while let Some(n) = at {
-            let checkpoint = self.checkpoint(n)?;
-            if checkpoint.snapshot != present {
-                return Ok(n);
-            }
-            at = checkpoint.base;
+        while let Some(n) = at.filter(|_| found.len() < NEAREST_MAX) {
+            at = match self.checkpoint(n) {
+                Ok(checkpoint) => {
+                    if checkpoint.snapshot != present {
+                        found.push(n);
+                    }
+                    checkpoint.base
+                }
+                Err(_) => self
+                    .checkpoints
+                    .iter()
+                    .rev()
+                    .map(|c| c.n)
+                    .find(|earlier| *earlier < n),
+            };
         }
-        Ok(position)
+        if found.is_empty() {
+            found.push(position);
+        }
+        Ok(found)
     }
 
     /// What differs at and below `paths`, and the directories that they need.

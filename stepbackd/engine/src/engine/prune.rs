@@ -50,7 +50,9 @@ impl Engine {
         self.require_finished()?;
         let wanted: BTreeSet<u64> = ns.iter().copied().collect();
         for n in &wanted {
-            self.checkpoint(*n)?;
+            if self.damaged_ref(*n).is_none() {
+                self.checkpoint(*n)?;
+            }
             if self.pins.contains(n) {
                 return Err(Error::Refused {
                     message: format!("checkpoint {n} is pinned"),
@@ -105,9 +107,13 @@ impl Engine {
             self.pop_redo(&store, *k)?;
         }
         for n in gone {
-            let session = self.checkpoint(*n)?.session.clone();
-            store.delete_ref(&checkpoint::ref_name(&id, &session, *n))?;
+            let name = match self.damaged_ref(*n) {
+                Some(name) => name,
+                None => checkpoint::ref_name(&id, &self.checkpoint(*n)?.session, *n),
+            };
+            store.delete_ref(&name)?;
             store.delete_ref(&side::ref_name(&id, *n))?;
+            self.damaged.retain(|damaged| damaged.what != name);
         }
         self.checkpoints.retain(|c| !gone.contains(&c.n));
         Ok(())
@@ -118,7 +124,9 @@ impl Engine {
         let bases = self.bases();
         let nearest = |mut n: Option<u64>| {
             while let Some(at) = n.filter(|n| gone.contains(n)) {
-                n = bases.get(&at).copied().flatten();
+                // What a damaged one stood on isn't known any more: the one before it by number stands in.
+                let before = || bases.range(..at).next_back().map(|(n, _)| *n);
+                n = bases.get(&at).copied().unwrap_or_else(before);
             }
             n
         };

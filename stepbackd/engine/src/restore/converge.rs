@@ -358,7 +358,11 @@ impl Recovery<'_> {
             number = Some(journal::add_generation(cx.journal_dir, &plan.generation)?);
         }
         for opened in plan.generation.opened {
-            self.opened.entry(opened.path.clone()).or_insert(opened);
+            // What the journal says of its bits holds; that staging goes into it, only this attempt knows.
+            self.opened
+                .entry(opened.path.clone())
+                .and_modify(|known| known.for_staging |= opened.for_staging)
+                .or_insert(opened);
         }
         let opened: Vec<Opened> = self.opened.values().cloned().collect();
         if works.is_empty() && self.homeless.is_empty() {

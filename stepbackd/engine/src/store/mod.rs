@@ -153,6 +153,14 @@ impl Store {
         ObjectWriter::new(self)
     }
 
+    /// Looks whether packs that were there are gone: what was in them doesn't count as stored any more.
+    ///
+    /// # Errors
+    /// When the packs can't be listed or opened.
+    pub fn notice_lost_packs(&self) -> Result<()> {
+        self.packs.notice_lost()
+    }
+
     /// Real disk use of the store in bytes, reserve included.
     ///
     /// # Errors

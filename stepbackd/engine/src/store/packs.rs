@@ -3,10 +3,13 @@
 //! libgit2 was seen to loop for ever on a truncated loose object, so it never gets to see one: its object database is
 //! opened on a directory that has nothing but a link to the packs.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags};
 
@@ -17,10 +20,50 @@ use super::files;
 
 /// The packs of a store.
 pub struct Packs {
-    odb: Odb<'static>,
+    open: RwLock<Open>,
     store: PathBuf,
+    view: PathBuf,
+}
+
+struct Open {
+    odb: Odb<'static>,
+    /// The packs that were there.
+    names: BTreeSet<OsString>,
     /// libgit2 wants a path in UTF-8; this one stands for any that isn't.
     _dir: Option<File>,
+}
+
+impl Open {
+    fn new(store: &Path, view: &Path) -> Result<Self> {
+        let git = |e: git2::Error| Error::Library {
+            store: store.to_owned(),
+            what: e.message().to_owned(),
+        };
+        let names = pack_names(view)?;
+        let odb = Odb::new().map_err(git)?;
+        let dir = if let Some(path) = view.to_str() {
+            odb.add_disk_alternate(path).map_err(git)?;
+            None
+        } else {
+            let dir = File::open(view).at(view)?;
+            odb.add_disk_alternate(&format!("/proc/self/fd/{}", dir.as_raw_fd()))
+                .map_err(git)?;
+            Some(dir)
+        };
+        Ok(Self {
+            odb,
+            names,
+            _dir: dir,
+        })
+    }
+}
+
+fn pack_names(view: &Path) -> Result<BTreeSet<OsString>> {
+    let names = files::names(&view.join("pack"))?;
+    Ok(names
+        .into_iter()
+        .filter(|name| name.as_encoded_bytes().ends_with(b".pack"))
+        .collect())
 }
 
 impl std::fmt::Debug for Packs {
@@ -42,46 +85,55 @@ impl Packs {
         }
         // Its cache is one for the process and up to 256 MiB; ours are per root and bounded.
         git2::opts::enable_caching(false);
-        let git = |e: git2::Error| Error::Library {
-            store: store.to_owned(),
-            what: e.message().to_owned(),
-        };
-        let odb = Odb::new().map_err(git)?;
-        let dir = if let Some(path) = view.to_str() {
-            odb.add_disk_alternate(path).map_err(git)?;
-            None
-        } else {
-            let dir = File::open(view).at(view)?;
-            odb.add_disk_alternate(&format!("/proc/self/fd/{}", dir.as_raw_fd()))
-                .map_err(git)?;
-            Some(dir)
-        };
         Ok(Self {
-            odb,
+            open: RwLock::new(Open::new(store, view)?),
             store: store.to_owned(),
-            _dir: dir,
+            view: view.to_owned(),
         })
+    }
+
+    fn open_now(&self) -> RwLockReadGuard<'_, Open> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// libgit2 goes on reading a pack that was deleted, as long as it has it open; what is in it would count as stored
+    /// though nobody will find it again. So when a pack has gone, all are opened anew.
+    pub fn notice_lost(&self) -> Result<()> {
+        let there = pack_names(&self.view)?;
+        if self.open_now().names.is_subset(&there) {
+            return Ok(());
+        }
+        let anew = Open::new(&self.store, &self.view)?;
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
+        Ok(())
     }
 
     /// Looks for packs that others have made.
     pub fn refresh(&self) -> Result<()> {
-        self.odb
+        // Those that a later loss would be noticed of.
+        let names = pack_names(&self.view)?;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.names = names;
+        open.odb
             .refresh()
             .map_err(|error| unreadable(&self.store, &error))
     }
 
     /// Whether a pack that is known has such an object, good or not.
     pub fn lists(&self, oid: Oid) -> bool {
-        self.odb.exists_ext(to_git(oid), OdbLookupFlags::NO_REFRESH)
+        self.open_now()
+            .odb
+            .exists_ext(to_git(oid), OdbLookupFlags::NO_REFRESH)
     }
 
     /// A whole object, verified. `None` when no pack has it, new packs included.
     pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
         // libgit2 makes the empty tree up when there is none.
-        if oid == Oid::EMPTY_TREE && !self.odb.exists(to_git(oid)) {
+        let open = self.open_now();
+        if oid == Oid::EMPTY_TREE && !open.odb.exists(to_git(oid)) {
             return Ok(None);
         }
-        match self.odb.read(to_git(oid)) {
+        match open.odb.read(to_git(oid)) {
             Ok(object) => {
                 let kind = self.kind(oid, object.kind())?;
                 if Oid::of(kind, object.data()) != oid {
@@ -100,7 +152,7 @@ impl Packs {
 
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
     pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
-        match self.odb.read_header(to_git(oid)) {
+        match self.open_now().odb.read_header(to_git(oid)) {
             Ok((size, kind)) => Ok(Some((self.kind(oid, kind)?, size as u64))),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
             Err(error) => Err(self.damaged(oid, &error)),

@@ -132,3 +132,60 @@ fn a_save_after_the_loss_of_everything_records_the_present_anew() {
     sandbox.rewind(id);
     assert_eq!(sandbox.picture(), before);
 }
+
+/// As above, while the store is open: a pack that libgit2 still has open doesn't count as stored.
+#[test]
+fn packs_that_go_while_the_store_is_open_are_missed() {
+    let mut sandbox = many();
+    edit_all(&sandbox, 2);
+    sandbox.capture();
+    sandbox.rewind(1);
+    for pack in newest_packs(&mut sandbox) {
+        fs::remove_file(pack).unwrap();
+    }
+    let before = sandbox.picture();
+    // What it would bring back is gone; what is there must not go, too.
+    assert!(sandbox.execute(&Operation::Redo).is_err());
+    assert_eq!(sandbox.picture(), before);
+    let id = sandbox
+        .capture_as(&Why {
+            label: Some("x".into()),
+            ..Why::plain(Trigger::Save)
+        })
+        .unwrap()
+        .id;
+    edit_all(&sandbox, 3);
+    sandbox.rewind(id);
+    assert_eq!(sandbox.picture(), before);
+    sandbox.reopen(false);
+    edit_all(&sandbox, 4);
+    sandbox.rewind(id);
+    assert_eq!(sandbox.picture(), before);
+}
+
+#[test]
+fn a_damaged_checkpoint_can_be_dropped() {
+    let mut sandbox = many();
+    for version in 2..=3 {
+        edit_all(&sandbox, version);
+        sandbox.capture();
+    }
+    let id = sandbox.engine().id().to_owned();
+    fs::write(
+        sandbox
+            .engine()
+            .store_path()
+            .join(format!("refs/checkpoints/{id}/watch/2")),
+        "",
+    )
+    .unwrap();
+    sandbox.reopen(true);
+    let dropped = sandbox
+        .on(|engine, cx| engine.drop_checkpoints(&[2], false, cx))
+        .unwrap();
+    assert_eq!((dropped.checkpoints, dropped.unreclaimed), (vec![2], None));
+    sandbox.reopen(true);
+    assert!(sandbox.engine().damaged().is_empty() && sandbox.engine().verify().unwrap().is_empty());
+    sandbox.execute(&Operation::Rewind(None)).unwrap();
+    assert_eq!(sandbox.read("d0/f0").as_deref(), Some("v1 0\n"));
+}

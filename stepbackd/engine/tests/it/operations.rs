@@ -257,3 +257,43 @@ fn labels_and_pins_survive_a_restart() {
         Some("good")
     );
 }
+
+/// What is kept makes the tree differ from every target: going back without an ID must get past it all the same.
+#[test]
+fn rewind_without_an_id_gets_past_what_is_kept() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::write(root.join("a"), "1").unwrap();
+        fs::write(root.join("log"), "small").unwrap();
+    });
+    for text in ["2", "3"] {
+        sandbox.write("a", text);
+        sandbox.capture();
+    }
+    fs::write(sandbox.root().join("log"), vec![0; (10 << 20) + 1]).unwrap();
+    sandbox.write("a", "4");
+    sandbox.capture();
+    for wanted in ["3", "2", "1"] {
+        let report = sandbox.execute(&Operation::Rewind(None)).unwrap();
+        assert_eq!(sandbox.read("a").as_deref(), Some(wanted), "to {}", report.target);
+        let kept: Vec<String> = report.kept.iter().map(|k| k.path.to_string()).collect();
+        assert_eq!(kept, ["log"]);
+    }
+    let first = sandbox.execute(&Operation::Rewind(None)).unwrap();
+    assert_eq!((first.written, sandbox.read("a").as_deref()), (0, Some("1")));
+}
+
+/// The same where a repository was made inside the tree.
+#[test]
+fn rewind_without_an_id_gets_past_a_new_repository() {
+    let mut sandbox = three_states();
+    fs::create_dir_all(sandbox.root().join("sub/.git/objects")).unwrap();
+    fs::create_dir(sandbox.root().join("sub/.git/refs")).unwrap();
+    sandbox.write("sub/.git/HEAD", "ref: refs/heads/main\n");
+    sandbox.write("sub/s", "s");
+    sandbox.capture();
+    for wanted in ["v3\n", "v2\n", "v1\n"] {
+        sandbox.execute(&Operation::Rewind(None)).unwrap();
+        assert_eq!(sandbox.read("a").as_deref(), Some(wanted));
+    }
+    assert!(sandbox.root().join("sub/.git/HEAD").exists());
+}
