@@ -289,6 +289,7 @@ pub fn report(report: &core::Report) -> wire::Report {
         back: report.back,
         written: report.written,
         removed: report.removed,
+        redoable: report.redoable,
         redo: report.redo,
         notes: report.notes.clone(),
     }

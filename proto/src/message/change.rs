@@ -106,6 +106,8 @@ pub struct Report {
     pub written: u64,
     /// Paths removed.
     pub removed: u64,
+    /// Whether `redo` takes this operation back.
+    pub redoable: bool,
     /// Depth of the redo stack now.
     pub redo: u64,
     /// What people should know (set-id bits dropped, hard links parted).

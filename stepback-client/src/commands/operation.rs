@@ -275,7 +275,8 @@ fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result
         Some(n) => app
             .printer
             .hint(&format!("`stepback rewind {n}` takes this back")),
-        None => app.printer.hint("`stepback redo` takes this back"),
+        None if report.redoable => app.printer.hint("`stepback redo` takes this back"),
+        None => {}
     }
     Ok(())
 }

@@ -436,6 +436,7 @@ mod tests {
             back: None,
             written: 0,
             removed: 0,
+            redoable: true,
             redo: 2,
             notes: vec![],
         };

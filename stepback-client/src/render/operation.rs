@@ -342,6 +342,7 @@ mod tests {
             back: None,
             written: 2,
             removed: 1,
+            redoable: true,
             redo: 1,
             notes: vec![],
         };

@@ -86,6 +86,8 @@ pub struct Report {
     pub kept: Vec<Kept>,
     /// Captured neither then nor now.
     pub not_covered: Vec<NotCovered>,
+    /// Whether a redo takes this operation back.
+    pub redoable: bool,
     /// Depth of the redo stack.
     pub redo: u64,
     /// For people.
@@ -275,7 +277,9 @@ impl Engine {
         self.trim_redo(store)?;
         restore::finish(&directory)?;
         let back = entry.is_some().then_some(before);
-        Ok(self.report(target, saved, back, applied, plan.not_covered))
+        let mut report = self.report(target, saved, back, applied, plan.not_covered);
+        report.redoable = self.redo.first().is_some_and(|newest| Some(newest.k) == k);
+        Ok(report)
     }
 
     fn report(
@@ -294,6 +298,7 @@ impl Engine {
             removed: applied.removed,
             kept: applied.kept,
             not_covered,
+            redoable: false,
             redo: self.redo.len() as u64,
             notes: applied.notes,
         }

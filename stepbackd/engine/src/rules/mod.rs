@@ -97,7 +97,7 @@ enum Source {
         identity: (u64, u64),
         git: GitEnvironment,
     },
-    Recorded(Recorded),
+    Recorded(Box<Recorded>),
 }
 
 /// A name of a file that holds rules for its directory and all below.
@@ -149,7 +149,7 @@ impl Rules {
     pub fn of_snapshot(store: &Store, snapshot: Snapshot, outside: &OutsideRules) -> Result<Self> {
         let (base, repos) = outside::recorded(outside);
         Ok(Self {
-            source: Source::Recorded(Recorded::new(Store::open(store.path())?, snapshot.tree)),
+            source: Source::Recorded(Box::new(Recorded::new(Store::open(store.path())?, snapshot.tree))),
             include: Include::new(&outside.include),
             forgotten: BTreeSet::new(),
             max_file_size: outside.max_file_size,
