@@ -22,6 +22,7 @@ use crate::paths::Paths;
 use crate::place;
 use crate::registry::{Entry, Registry};
 use crate::root::actor::{Actor, Origin};
+use crate::root::job::Job;
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
 use crate::watch::Watcher;
@@ -56,6 +57,9 @@ pub struct Daemon {
     pub cookies: Arc<Cookies>,
     /// Roots that share files wait for each other.
     pub locks: Arc<Locks>,
+    /// An `attach` of a directory waits for the one before it: until the first checkpoint is durable no store tells that
+    /// the root is there, and another would be made.
+    attaching: Arc<Locks>,
     /// What happens, for those who follow.
     pub events: broadcast::Sender<Happening>,
     /// Carries sockets and timers; actors wait on it.
@@ -100,6 +104,7 @@ impl Daemon {
             cookies,
             environment,
             locks: Arc::default(),
+            attaching: Arc::default(),
             events: broadcast::channel(EVENTS_MAX).0,
             runtime,
             shutdown,
@@ -209,15 +214,14 @@ impl Daemon {
         find(place).or_else(|| find(&place.canonicalize().ok()?))
     }
 
-    /// Finds or makes the root that `request` names, and sees that an actor has it. The job of the first capture comes
-    /// next. Blocks.
+    /// Finds or makes the root that `request` names, and sees that an actor has it; with the job to send to it next.
+    /// Blocks.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn attach(
-        self: &Arc<Self>,
-        request: &AttachRequest,
-    ) -> Result<(Arc<Root>, bool, Vec<String>), Failure> {
+    pub fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<(Arc<Root>, Job), Failure> {
+        let directory = request.directory().map_err(|e| convert::failure(&e))?;
+        let turn = self.attaching.hold(&directory, Reach::Own);
         // Nobody works on this root, or on one that overlaps it, while its record changes.
         let _held = self.locks.hold(&request.path, Reach::Overlapping);
         let settings = |path: &Path| {
@@ -259,7 +263,12 @@ impl Daemon {
                     .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?
             }
         };
-        Ok((root, found.created, found.notes))
+        let job = Job::FirstCapture {
+            created: found.created,
+            notes: found.notes,
+            turn,
+        };
+        Ok((root, job))
     }
 
     /// Writes a root into the registry.

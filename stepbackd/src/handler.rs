@@ -267,7 +267,7 @@ fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<P
         )));
     }
     match daemon.attach(&convert::attach(attach, path)) {
-        Ok((root, created, notes)) => send(&root, Job::FirstCapture { created, notes }, answers, progress),
+        Ok((root, job)) => send(&root, job, answers, progress),
         Err(failure) => answers.finish(Err(failure)),
     }
 }

@@ -98,6 +98,57 @@ fn start_and_end_are_checkpoints_of_a_session_and_the_root_is_attached() {
 }
 
 #[test]
+fn many_at_once_in_a_new_directory_share_one_root() {
+    let sandbox = Sandbox::new();
+    let _daemon = sandbox.daemon();
+    for verb in ["run", "attach"] {
+        let project = sandbox.project(verb);
+        project.sh("mkdir -p one two; for i in $(seq 300); do echo $i > one/$i; done; git init -q");
+        let args: &[&str] = match verb {
+            "run" => &["run", "--", "sh", "-c", "exit 7"],
+            _ => &["attach"],
+        };
+        let code = if verb == "run" { 7 } else { 0 };
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                // Both mean the top level.
+                let place = project.file(["one", "two"][i % 2]);
+                let sandbox = &sandbox;
+                scope.spawn(move || {
+                    let said = sandbox.stepback(&place, args).exits(code);
+                    assert!(!said.stderr.contains("warning"), "{said:#?}");
+                });
+            }
+        });
+        let roots = project.json(&["roots"]);
+        let here: Vec<_> = roots
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|root| root["path"] == project.path.to_str().unwrap())
+            .collect();
+        assert_eq!(here.len(), 1, "{roots:#}");
+        if verb == "run" {
+            let sessions = project.json(&["session", "list"]);
+            assert_eq!(sessions.as_array().unwrap().len(), 8, "{sessions:#}");
+        }
+        let stores = std::fs::read_dir(sandbox.state().join("stores")).unwrap();
+        let of_this = stores.filter(|store| {
+            let name = store.as_ref().unwrap().file_name();
+            name.to_string_lossy().starts_with(verb)
+        });
+        assert_eq!(of_this.count(), 1);
+        assert_eq!(
+            project
+                .store_git("for-each-ref refs/stepback")
+                .matches("/root")
+                .count(),
+            1
+        );
+    }
+}
+
+#[test]
 fn standard_input_environment_and_directory_are_the_commands() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

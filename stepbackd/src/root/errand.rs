@@ -126,6 +126,10 @@ impl Actor {
             self.abandon();
         }
         self.publish();
+        if let Job::FirstCapture { turn, .. } = job {
+            // Now the stores tell whether the root is there.
+            drop(turn);
+        }
         answers.finish(answer);
         abandoned
     }

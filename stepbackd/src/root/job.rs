@@ -7,6 +7,7 @@ use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::restore::PlanId;
 
+use crate::locks::Held;
 use crate::outlet::Outlet;
 use crate::root::PUTTING_BACK;
 
@@ -30,6 +31,8 @@ pub enum Job {
         created: bool,
         /// For people.
         notes: Vec<String>,
+        /// The next `attach` of this directory waits for it.
+        turn: Held,
     },
     /// Stop watching; with `forget` delete everything too.
     Detach {

@@ -65,7 +65,7 @@ type Result<T, E = JobError> = std::result::Result<T, E>;
 /// What the engine says; [`JobError::Gone`] when the client went away half-way.
 pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outlet) -> Result<Outcome> {
     Ok(match job {
-        Job::FirstCapture { created, notes } => return first_capture(engine, *created, notes, cx, out),
+        Job::FirstCapture { created, notes, .. } => return first_capture(engine, *created, notes, cx, out),
         Job::Save { label, pin } => return save(engine, label.clone(), *pin, cx, out),
         Job::List { limit, session, path } => {
             list(engine, *limit, session.as_deref(), path.as_ref(), cx, out)?.into()

@@ -33,6 +33,20 @@ pub struct AttachRequest {
     pub yes: bool,
 }
 
+impl AttachRequest {
+    /// The directory that it means: [`Self::path`] or the top level of its work tree, without symlinks.
+    ///
+    /// # Errors
+    /// When it isn't there or can't be reached.
+    pub fn directory(&self) -> Result<PathBuf> {
+        let asked = fs::canonicalize(&self.path).at(&self.path)?;
+        Ok(match locate::work_tree_top(&asked) {
+            Some(top) if !self.here => top,
+            _ => asked,
+        })
+    }
+}
+
 /// What `attach` found. No scan was made: a capture with `Trigger::Attach` comes next, and makes it durable.
 #[derive(Debug)]
 pub struct Found {
@@ -99,10 +113,7 @@ impl Engine {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         locate::remove_leftovers(&env.state_dir)?;
         let asked = fs::canonicalize(&request.path).at(&request.path)?;
-        let path = match locate::work_tree_top(&asked) {
-            Some(top) if !request.here => top,
-            _ => asked.clone(),
-        };
+        let path = request.directory()?;
         let sighting = Sighting::of(&path)?
             .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotADirectory))
             .at(&path)?;
