@@ -10,6 +10,55 @@ use stepback_tests::{Sandbox, eventually};
 use crate::support::entry;
 
 #[test]
+fn records_that_cannot_be_read_are_told_and_the_others_are_usable() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("a", "0\n");
+    project.attach();
+    for i in 1..=6 {
+        project.write("a", format!("{i}\n"));
+        project.save();
+    }
+    let of_kind = |status: &Value, kind: &str| -> Vec<Value> {
+        let warnings = status["warnings"].as_array().unwrap();
+        warnings.iter().filter(|w| w["kind"] == kind).cloned().collect()
+    };
+    assert_eq!(of_kind(&project.status(), "damaged"), Vec::<Value>::new());
+    let id = project.status()["id"].as_str().unwrap().to_owned();
+    let refs = project.store().join(format!("refs/checkpoints/{id}/watch"));
+    project.stepback(&["daemon", "stop"]).exits(0);
+    for n in 2..=5 {
+        // As a power cut leaves it.
+        fs::write(refs.join(n.to_string()), "").unwrap();
+    }
+    project.stepback(&["daemon", "start"]).exits(0);
+    project.settle();
+    let told = of_kind(&project.status(), "damaged");
+    assert_eq!(told.len(), 1, "{told:?}");
+    let message = told[0]["message"].as_str().unwrap();
+    assert!(
+        message.contains("watch/2") && message.contains("and 1 more"),
+        "{message}"
+    );
+    assert!(
+        told[0]["hint"].as_str().unwrap().contains("status --verify"),
+        "{told:?}"
+    );
+    let verified = project.json(&["status", "--verify"])["root"].clone();
+    let listed = of_kind(&verified, "store_damaged");
+    for n in 2..=5 {
+        assert!(
+            listed
+                .iter()
+                .any(|w| w["message"].as_str().unwrap().contains(&format!("watch/{n}"))),
+            "{n} in {listed:#?}"
+        );
+    }
+    assert_eq!(project.show(1, "a"), b"0\n");
+    project.rewind(6);
+}
+
+#[test]
 fn edits_made_meanwhile_become_one_reconcile_checkpoint_and_all_roots_resume() {
     let sandbox = Sandbox::new();
     let (one, two, three) = (

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use stepback_engine::engine::{Engine, Whereabouts};
 use stepback_engine::node::NotCaptured;
+use stepback_engine::store::Finding;
 use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 
 use crate::convert;
@@ -25,6 +26,8 @@ const EVENTS: Backend = if cfg!(target_os = "macos") {
 };
 /// A session that was opened by hand is mentioned after so long.
 const SESSION_MS_LONG: i64 = 7 * 24 * 3600 * 1000;
+/// So many records that can't be read are named in the status.
+const DAMAGED_NAMED_MAX: usize = 3;
 
 impl Actor {
     /// Brings the status up to date and tells of new checkpoints and of a new state.
@@ -156,6 +159,10 @@ impl Actor {
             };
             warn("polling", message, hint);
         }
+        if let Some(message) = read.and_then(|read| damaged(&read.damaged)) {
+            let hint = "`stepback status --verify` names what is damaged; the other checkpoints are usable";
+            warn("damaged", message, hint);
+        }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
                 "session_open",
@@ -167,12 +174,32 @@ impl Actor {
     }
 }
 
+/// What is said of records that can't be read; the first few are named.
+fn damaged(findings: &[Finding]) -> Option<String> {
+    let named: Vec<_> = findings
+        .iter()
+        .take(DAMAGED_NAMED_MAX)
+        .map(|finding| format!("{} ({})", finding.what, finding.how))
+        .collect();
+    let more = match findings.len() - named.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let records = match findings.len() {
+        0 => return None,
+        1 => "a record of the store".to_owned(),
+        n => format!("{n} records of the store"),
+    };
+    Some(format!("{records} can't be read: {}{more}", named.join(", ")))
+}
+
 /// What is read from the engine for a status.
 struct Read {
     files: u64,
     session: String,
     sessions: Vec<String>,
     long_sessions: Vec<String>,
+    damaged: Vec<Finding>,
     has_processes: bool,
     checkpoints: u64,
     redo: u64,
@@ -211,6 +238,7 @@ impl Read {
                 .filter(|s| s.process.is_none() && now().ms() - s.started.ms() > SESSION_MS_LONG)
                 .map(|session| session.name.clone())
                 .collect(),
+            damaged: engine.damaged().to_vec(),
             has_processes: open.iter().any(|session| session.process.is_some()),
             checkpoints: checkpoints.len() as u64,
             redo: engine.redo_stack().len() as u64,
