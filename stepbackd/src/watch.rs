@@ -6,7 +6,7 @@
 //! callback, so that none may be made from there; `watch` on a path that it has does nothing, even when another
 //! directory stands there now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,6 +75,7 @@ impl Watcher {
             key: self.next_key.fetch_add(1, Ordering::Relaxed),
             limit: AtomicBool::new(false),
             off: AtomicBool::new(false),
+            unwatched: Mutex::default(),
         }
     }
 
@@ -108,7 +109,9 @@ impl Watcher {
                     ErrorKind::MaxFilesWatch => Err(Failed::Limit),
                     ErrorKind::PathNotFound => Ok(false),
                     ErrorKind::Io(e) if gone(&e) => Ok(false),
-                    // The scan will meet the same obstacle and name it.
+                    // The scan meets the same obstacle and names it.
+                    ErrorKind::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Ok(false),
+                    // Such as a path that is too long for one call: the scan goes there step by step.
                     _ => Err(Failed::Unwatchable),
                 }
             }
@@ -242,6 +245,8 @@ pub struct RootWatch {
     key: RootKey,
     limit: AtomicBool,
     off: AtomicBool,
+    /// Directories that are captured but can't be watched.
+    unwatched: Mutex<BTreeSet<TreePath>>,
 }
 
 impl RootWatch {
@@ -255,6 +260,12 @@ impl RootWatch {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// How many directories are captured but can't be watched, and one of them.
+    pub fn unwatched(&self) -> Option<(usize, TreePath)> {
+        let unwatched = lock(&self.unwatched);
+        Some((unwatched.len(), unwatched.first()?.clone()))
+    }
+
     /// What events told was lost by a failure: no directory counts as known until it was looked at again.
     pub fn untold(&self) {
         lock(&self.watcher.shared.watches).untold(self.key);
@@ -263,6 +274,7 @@ impl RootWatch {
     /// Gives all watches back; nothing is watched until [`Self::turn_on`].
     pub fn turn_off(&self) {
         self.off.store(true, Ordering::Relaxed);
+        lock(&self.unwatched).clear();
         let unused = lock(&self.watcher.shared.watches).leave_all(self.key);
         self.watcher.unset(&unused);
     }
@@ -271,6 +283,15 @@ impl RootWatch {
     pub fn turn_on(&self) {
         self.limit.store(false, Ordering::Relaxed);
         self.off.store(false, Ordering::Relaxed);
+    }
+}
+
+impl RootWatch {
+    fn no_longer_unwatched(&self, dir: &TreePath) {
+        let mut unwatched = lock(&self.unwatched);
+        if !unwatched.is_empty() {
+            unwatched.remove(dir);
+        }
     }
 }
 
@@ -301,16 +322,23 @@ impl DirWatch for RootWatch {
             return false;
         }
         match self.watcher.set(&absolute(&self.root, dir), ino, self.key) {
-            Ok(known) => known,
+            Ok(known) => {
+                self.no_longer_unwatched(dir);
+                known
+            }
             Err(Failed::Limit | Failed::NoEvents) => {
                 self.limit.store(true, Ordering::Relaxed);
                 false
             }
-            Err(Failed::Unwatchable) => false,
+            Err(Failed::Unwatchable) => {
+                lock(&self.unwatched).insert(dir.clone());
+                false
+            }
         }
     }
 
     fn leave(&self, dir: &TreePath) {
+        self.no_longer_unwatched(dir);
         let unused = lock(&self.watcher.shared.watches).leave(&absolute(&self.root, dir), self.key);
         self.watcher.unset(&unused);
     }

@@ -1,10 +1,13 @@
 //! When a checkpoint is made, and when none.
 
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stepback_tests::{Sandbox, pause};
+use stepback_tests::{Sandbox, eventually, pause};
 
 #[test]
 fn settled_never_lies() {
@@ -38,6 +41,66 @@ fn settled_never_lies() {
         project.stepback(&["show", "latest:d/g"]).exits(0).text(),
         "value 29\n"
     );
+}
+
+/// Directories of long names, in all deeper than a path can say to the system; the innermost, open.
+fn deeper_than_a_path(from: &Path) -> File {
+    let name = "d".repeat(250);
+    let mut dir = File::open(from).unwrap();
+    for _ in 0..20 {
+        let below = in_dir(&dir, &name);
+        fs::create_dir(&below).unwrap();
+        dir = File::open(&below).unwrap();
+    }
+    dir
+}
+
+fn in_dir(dir: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
+}
+
+#[test]
+fn edits_deeper_than_a_path_are_found_by_looking() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("poll_seconds_min = 1\n");
+    for attach_first in [false, true] {
+        let project = sandbox.project(if attach_first { "late" } else { "early" });
+        project.write("top", "0\n");
+        if attach_first {
+            project.attach();
+            assert_eq!(project.status()["state"], "watching");
+        }
+        let deep = deeper_than_a_path(&project.path);
+        fs::write(in_dir(&deep, "f"), "1\n").unwrap();
+        if !attach_first {
+            project.attach();
+        }
+        let deadline = Duration::from_secs(20);
+        eventually("the root is polled", deadline, || {
+            project.status()["state"] == "polling"
+        });
+        let status = project.status();
+        assert_eq!(status["poll_seconds"], 1, "{status:#}");
+        let told = status["warnings"].to_string();
+        assert!(told.contains("can't be watched"), "{told}");
+        project.save();
+        let before = project.ids();
+        fs::write(in_dir(&deep, "f"), "a longer one\n").unwrap();
+        eventually("the edit is found", deadline, || {
+            project.ids().len() > before.len()
+        });
+        // What can be watched still is.
+        assert!(project.status()["watches"].as_u64().unwrap() > 1);
+        let files = project.json(&["diff", "latest"])["files"].clone();
+        assert!(crate::support::paths(&files)[0].len() > 4096);
+        // Without it the root is watched again.
+        drop(deep);
+        let name = "d".repeat(250);
+        fs::remove_dir_all(project.file(&name)).unwrap();
+        eventually("the root is watched again", deadline, || {
+            project.status()["state"] == "watching"
+        });
+    }
 }
 
 #[test]

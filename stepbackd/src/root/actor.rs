@@ -272,14 +272,22 @@ impl Actor {
         if self.timers.measure_pause.is_zero() {
             self.measure_store();
         }
-        if self.watch.refused() || !has_events(&self.root.path) {
-            self.watch.turn_off();
-            // The first look reads every file; those after it only look at what changed.
-            let share = if first { Duration::ZERO } else { took * POLL_SHARE };
-            self.poll = Some(self.config.poll_min.max(share));
-        }
+        // The first look reads every file; those after it only look at what changed.
+        self.poll_if_needed(if first { Duration::ZERO } else { took });
         self.timers.poll = self.poll.map(|every| Instant::now() + every);
         self.publish();
+    }
+
+    /// Where events don't tell everything, everything is looked at now and then; a look takes so long.
+    fn poll_if_needed(&mut self, a_look: Duration) {
+        let no_events = self.watch.refused() || !has_events(&self.root.path);
+        if no_events {
+            self.watch.turn_off();
+        }
+        // Events still tell of the directories that are watched.
+        if no_events || self.watch.unwatched().is_some() {
+            self.poll = Some(self.config.poll_min.max(a_look * POLL_SHARE));
+        }
     }
 
     /// A full look at low priority: what it finds, events had not told.
@@ -330,6 +338,12 @@ impl Actor {
             Ok(captured) => {
                 self.root.mailbox.captured();
                 self.went_well(&captured.still_dirty);
+                let incomplete = self.watch.refused() || self.watch.unwatched().is_some();
+                if incomplete && self.indexed && self.poll.is_none() {
+                    // A burst may have made a directory that can't be watched.
+                    self.poll_if_needed(Duration::ZERO);
+                    self.timers.poll = self.poll.map(|every| Instant::now() + every);
+                }
                 Some(captured)
             }
             Err(error) => {

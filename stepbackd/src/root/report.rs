@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use stepback_engine::engine::{Engine, Whereabouts};
 use stepback_engine::node::NotCaptured;
+use stepback_engine::path::TreePath;
 use stepback_engine::store::Finding;
 use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 
@@ -26,6 +27,8 @@ const EVENTS: Backend = if cfg!(target_os = "macos") {
 };
 /// A session that was opened by hand is mentioned after so long.
 const SESSION_MS_LONG: i64 = 7 * 24 * 3600 * 1000;
+/// So many characters of a path that is too long for events are shown.
+const PATH_SHOWN_MAX: usize = 80;
 /// So many records that can't be read are named in the status.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -145,6 +148,8 @@ impl Actor {
         if let Some(every) = self.poll {
             let message = if self.watch.refused() {
                 "not enough watches for file events here".to_owned()
+            } else if let Some((number, one)) = self.watch.unwatched() {
+                too_deep(number, &one)
             } else {
                 "this file system has no file events".to_owned()
             };
@@ -172,6 +177,13 @@ impl Actor {
         }
         warnings
     }
+}
+
+/// What is said of directories that can't be watched. Their paths are long.
+fn too_deep(number: usize, one: &TreePath) -> String {
+    let shown: String = one.to_string().chars().take(PATH_SHOWN_MAX).collect();
+    let directories = if number == 1 { "directory" } else { "directories" };
+    format!("{number} {directories} can't be watched, the path is too long for the system ({shown}...)")
 }
 
 /// What is said of records that can't be read; the first few are named.
