@@ -21,10 +21,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The exit code of `stepbackd` when a file that it reads at its start (settings, registry) is broken; as `sysexits.h`.
 const EX_CONFIG: i32 = 78;
 
+/// The exit code of a `stepbackd` that doesn't know an option of ours.
+const EX_OPTION: i32 = 2;
+
 /// The most bytes of its last words that are read.
 const WORDS_MAX: u64 = 64 * 1024;
 
 const DAEMONIZE: &str = "--daemonize";
+
+/// Only reads what a start would read.
+const CHECK: &str = "--check";
 
 const NAME_IT: &str = "set STEPBACKD to the daemon's binary";
 
@@ -53,16 +59,8 @@ pub fn connect(endpoint: &Endpoint, environment: &Environment) -> Result<Connect
 /// # Errors
 /// When the binary isn't found, or ends badly, or doesn't answer afterwards.
 pub fn start(endpoint: &Endpoint, environment: &Environment) -> Result<Connection> {
-    let binary = binary(environment).ok_or_else(|| Error::Absent {
-        socket: endpoint.socket(),
-        why: "stepbackd is neither beside stepback nor in PATH".into(),
-        hint: NAME_IT.into(),
-    })?;
-    let failed = |e: io::Error| Error::NotStarted {
-        why: format!("{}: {e}", binary.display()),
-        hint: NAME_IT.into(),
-        config: false,
-    };
+    let binary = known_binary(endpoint, environment)?;
+    let failed = |e| not_run(&binary, &e);
     let child = command(&binary)
         .and_then(|mut command| {
             command
@@ -94,6 +92,39 @@ pub fn start(endpoint: &Endpoint, environment: &Environment) -> Result<Connectio
             "it doesn't answer at {} although it says so",
             endpoint.socket().display()
         ))),
+    }
+}
+
+/// Whether a daemon could read its settings and its registry, for those who are about to end the one that runs.
+///
+/// # Errors
+/// When it couldn't, or the binary isn't found. A binary that is too old to tell is left to its start.
+pub fn check(endpoint: &Endpoint, environment: &Environment) -> Result<()> {
+    let binary = known_binary(endpoint, environment)?;
+    let ended = Command::new(&binary)
+        .arg(CHECK)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| not_run(&binary, &e))?;
+    if ended.status.success() || ended.status.code() == Some(EX_OPTION) {
+        return Ok(());
+    }
+    Err(last_words(&String::from_utf8_lossy(&ended.stderr), ended.status))
+}
+
+fn known_binary(endpoint: &Endpoint, environment: &Environment) -> Result<PathBuf> {
+    binary(environment).ok_or_else(|| Error::Absent {
+        socket: endpoint.socket(),
+        why: "stepbackd is neither beside stepback nor in PATH".into(),
+        hint: NAME_IT.into(),
+    })
+}
+
+fn not_run(binary: &Path, e: &io::Error) -> Error {
+    Error::NotStarted {
+        why: format!("{}: {e}", binary.display()),
+        hint: NAME_IT.into(),
+        config: false,
     }
 }
 
@@ -142,7 +173,7 @@ fn last_words(words: &str, status: ExitStatus) -> Error {
     let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let why = match lines.next() {
         Some(line) => line.strip_prefix("stepbackd: ").unwrap_or(line).to_owned(),
-        None => format!("stepbackd --daemonize ended with {status}"),
+        None => format!("stepbackd ended with {status}"),
     };
     let hint = lines
         .find_map(|line| line.strip_prefix("hint: "))

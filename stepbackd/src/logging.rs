@@ -22,12 +22,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// # Errors
 /// When the filter isn't one, or the log file can't be written.
 pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Option<PathBuf>> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| {
-        Error::refused(
-            format!("the log filter {filter:?} can't be used: {e}"),
-            "set `log` or STEPBACK_LOG to error, warn, info, debug or trace",
-        )
-    })?;
+    let filter = parse(filter)?;
     let journal = if under_systemd {
         tracing_journald::layer().ok()
     } else {
@@ -54,6 +49,23 @@ pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Option<Pa
         .map_err(|e| Error::refused(format!("logging can't be started: {e}"), ""))?;
     std::panic::set_hook(Box::new(|info| tracing::error!("a thread panicked: {info}")));
     Ok(in_file)
+}
+
+/// Checks a filter.
+///
+/// # Errors
+/// When it isn't one.
+pub fn check(filter: &str) -> Result<()> {
+    parse(filter).map(drop)
+}
+
+fn parse(filter: &str) -> Result<EnvFilter> {
+    EnvFilter::try_new(filter).map_err(|e| {
+        Error::refused(
+            format!("the log filter {filter:?} can't be used: {e}"),
+            "set `log` or STEPBACK_LOG to error, warn, info, debug or trace",
+        )
+    })
 }
 
 struct Rotating {

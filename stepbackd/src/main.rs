@@ -39,6 +39,7 @@ mod socket;
 mod watch;
 mod watches;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ use crate::daemonize::{Herald, Side};
 use crate::error::{At, Error, Result};
 use crate::instance::{Claim, Instance};
 use crate::paths::Paths;
+use crate::registry::Registry;
 
 /// The whole stop takes at most 5 s; what is left is for the process to end.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
@@ -72,6 +74,9 @@ struct Arguments {
     /// Go to the background; return when the daemon answers
     #[arg(long)]
     daemonize: bool,
+    /// Only read what a start would read, and say what is broken
+    #[arg(long, hide = true, conflicts_with_all = ["foreground", "daemonize"])]
+    check: bool,
 }
 
 fn main() -> ExitCode {
@@ -105,6 +110,11 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     environment::close_inherited(lookup);
     environment::raise_descriptor_limit();
     let mut paths = Paths::from_environment(lookup)?;
+    if arguments.check {
+        Registry::read(&paths.registry())?;
+        logging::check(&log_filter(lookup, &Config::read(&paths.config)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     paths.make_state()?;
     if arguments.daemonize {
         if let Some(served) = instance::served_by(&paths) {
@@ -119,10 +129,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
         }
     }
     let config = Config::read(&paths.config)?;
-    let filter = lookup("STEPBACK_LOG").and_then(|filter| filter.into_string().ok());
-    let filter = filter
-        .filter(|filter| !filter.is_empty())
-        .unwrap_or_else(|| config.log.clone());
+    let filter = log_filter(lookup, &config);
     let under_systemd = lookup("NOTIFY_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
     let mut instance = match Instance::claim(&paths)? {
         Claim::Ours(instance) => instance,
@@ -186,6 +193,14 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     runtime.shutdown_background();
     drop(instance);
     Ok(ExitCode::SUCCESS)
+}
+
+/// `STEPBACK_LOG`, else what the settings say.
+fn log_filter(lookup: impl Fn(&str) -> Option<OsString>, config: &Config) -> String {
+    let filter = lookup("STEPBACK_LOG").and_then(|filter| filter.into_string().ok());
+    filter
+        .filter(|filter| !filter.is_empty())
+        .unwrap_or_else(|| config.log.clone())
 }
 
 /// Another process is the daemon of this STATE: fine, if it is where we were to be.

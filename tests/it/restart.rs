@@ -59,6 +59,39 @@ fn records_that_cannot_be_read_are_told_and_the_others_are_usable() {
 }
 
 #[test]
+fn a_restart_that_cannot_start_stops_nothing() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let pid = sandbox.daemon_pid().unwrap();
+    let registry = sandbox.state().join("roots.json");
+    let good = fs::read(&registry).unwrap();
+
+    sandbox.configure("settle_ms = oops\n");
+    let error = project.fails(&["daemon", "restart"], 1, "config");
+    assert!(
+        error["message"].as_str().unwrap().contains("config.toml"),
+        "{error}"
+    );
+    sandbox.configure("log = \"info\"\n");
+    fs::write(&registry, "{").unwrap();
+    let error = project.fails(&["daemon", "restart"], 1, "config");
+    assert!(
+        error["message"].as_str().unwrap().contains("roots.json"),
+        "{error}"
+    );
+    fs::write(&registry, good).unwrap();
+    let nowhere = [("STEPBACKD", "/nonexistent/stepbackd")];
+    project.stepback_env(&["daemon", "restart"], &nowhere).exits(1);
+    project.stepback(&["daemon", "status"]).exits(0);
+    assert_eq!(sandbox.daemon_pid(), Some(pid), "the same one all the time");
+
+    project.stepback(&["daemon", "restart"]).exits(0);
+    assert_ne!(sandbox.daemon_pid(), Some(pid));
+    project.settle();
+}
+
+#[test]
 fn edits_made_meanwhile_become_one_reconcile_checkpoint_and_all_roots_resume() {
     let sandbox = Sandbox::new();
     let (one, two, three) = (

@@ -62,6 +62,7 @@ pub fn run(app: &App, daemon: Daemon) -> Result<u8> {
             Ok(0)
         }
         Daemon::Restart => {
+            autostart::check(&app.endpoint, &app.environment)?;
             stop(app)?;
             start(app)
         }
