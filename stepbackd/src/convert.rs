@@ -30,6 +30,7 @@ pub fn failure(error: &Error) -> Failure {
         Error::NoSuchSession(_) | Error::SessionEnded(_) | Error::NoOpenSession | Error::NoSessionYet => {
             FailureKind::NoSuchSession
         }
+        Error::BadName(_) => FailureKind::Usage,
         Error::NothingToRedo => FailureKind::NothingToRedo,
         Error::StalePlan => FailureKind::StalePlan,
         Error::Unfinished { .. } => FailureKind::Unfinished,

@@ -127,9 +127,16 @@ fn names_are_checked_and_made_unique() {
         "with.dot",
         "x123456789012345678901234567890123",
     ] {
-        let said = project.stepback(&["session", "start", "--", name]);
-        assert_ne!(said.code(), 0, "{name}: {said:#?}");
+        let error = project.fails(&["session", "start", "--", name], 2, "usage");
+        assert!(
+            error["hint"].as_str().unwrap().contains("letters"),
+            "{name}: {error}"
+        );
+        let said = project.stepback(&["run", &format!("--name={name}"), "--", "sh", "-c", "exit 4"]);
+        let said = said.exits(4);
+        assert!(said.stderr.contains("warning: no session"), "{name}: {said:#?}");
     }
+    assert_eq!(project.json(&["session", "list"]), json!([]));
     assert_eq!(project.json(&["session", "start", "work"])["session"], "work");
     assert_eq!(project.json(&["session", "start", "work"])["session"], "work-2");
     let unnamed = project.json(&["session", "start"]);

@@ -106,14 +106,10 @@ fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
         pid: Some(std::process::id()),
     };
     let reply = ask(app, &place, verb, &mut |_| {}).map_err(|e| match (e, &args.name) {
-        (Error::Told(failure), Some(name))
-            if matches!(failure.kind, FailureKind::Usage | FailureKind::Declined) =>
-        {
-            Error::Told(Failure {
-                message: format!("--name {}: {}", word(name), failure.message),
-                ..failure
-            })
-        }
+        (Error::Told(failure), Some(name)) if failure.kind == FailureKind::Usage => Error::Told(Failure {
+            message: format!("--name {}: {}", word(name), failure.message),
+            ..failure
+        }),
         (other, _) => other,
     })?;
     let Reply::SessionStarted { session, .. } = reply else {

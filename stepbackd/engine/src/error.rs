@@ -52,6 +52,9 @@ pub enum Error {
     /// No such session in this root.
     #[error("there is no session {0:?} here")]
     NoSuchSession(String),
+    /// A name that no session can have.
+    #[error("{0:?} can't be a session's name")]
+    BadName(String),
     /// The session isn't open any more.
     #[error("session {0} has ended already")]
     SessionEnded(String),
@@ -136,6 +139,9 @@ impl Error {
             }
             Self::NoSuchCheckpoint(_) => "`stepback list` shows the checkpoints of this root".into(),
             Self::NoSuchSession(_) => "`stepback session list` shows the sessions of this root".into(),
+            Self::BadName(_) => {
+                "use letters, digits, '_' and '-', at most 32, the first a letter or digit".into()
+            }
             Self::SessionEnded(_) => "`stepback session list` shows which are open".into(),
             Self::NoOpenSession | Self::NoSessionYet => "`stepback session start` opens one".into(),
             Self::NothingToRedo => {

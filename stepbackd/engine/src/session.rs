@@ -95,7 +95,7 @@ impl Session {
 /// Checks a name that a person gave.
 ///
 /// # Errors
-/// [`Error::Refused`] with the rule.
+/// [`Error::BadName`], whose hint is the rule.
 pub fn check_name(name: &str) -> Result<()> {
     let good = name.len() <= NAME_BYTES_MAX
         && name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
@@ -105,10 +105,7 @@ pub fn check_name(name: &str) -> Result<()> {
     if good {
         return Ok(());
     }
-    Err(Error::Refused {
-        message: format!("{name:?} can't be a session's name"),
-        hint: "use letters, digits, '_' and '-', at most 32, the first a letter or digit".into(),
-    })
+    Err(Error::BadName(name.to_owned()))
 }
 
 /// A name that none of `taken` is: `wanted`, else with `-2`, `-3` and so on, shortened to fit.

@@ -32,6 +32,7 @@ const fn only_looked_up(job: &Job, error: &JobError) -> bool {
                 Error::NoSuchSession(_) | Error::SessionEnded(_) | Error::NoOpenSession | Error::NoSessionYet,
             ),
         ) => true,
+        (Job::SessionStart { .. }, JobError::Engine(Error::BadName(_))) => true,
         (
             Job::Show(_) | Job::Cat(..) | Job::Pin(..) | Job::Drop { .. } | Job::ExportTar(_),
             JobError::Engine(Error::NoSuchCheckpoint(_)),

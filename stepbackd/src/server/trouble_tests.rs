@@ -111,16 +111,13 @@ fn what_a_user_does_wrong_is_no_failure_of_the_root() {
         ),
         (end(None), FailureKind::NoSuchSession),
         (end(Some("x")), FailureKind::NoSuchSession),
-        (start, FailureKind::Declined),
+        (start, FailureKind::Usage),
     ] {
         assert_eq!(server.failure(root.to_str().unwrap(), wrong), kind);
         let status = server.status(&root);
         assert_eq!((status.state, status.warnings), (RootState::Watching, Vec::new()));
-        // A name that isn't there is no reason to look at everything again.
-        assert!(
-            kind == FailureKind::Declined || status.settled == Some(true),
-            "{kind:?}"
-        );
+        // A name that isn't there, or can't be, is no reason to look at everything again.
+        assert_eq!(status.settled, Some(true), "{kind:?}");
     }
     std::fs::write(root.join("a"), "1").unwrap();
     assert_eq!(server.settled(&root).checkpoints, 2);

@@ -41,7 +41,7 @@ impl Engine {
     /// ends it, and when that process began, in clock ticks since boot.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a bad name; as [`Self::capture`].
+    /// [`Error::BadName`]; as [`Self::capture`].
     pub fn session_start(
         &mut self,
         name: Option<&str>,
