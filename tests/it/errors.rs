@@ -81,6 +81,26 @@ fn no_permission() {
 }
 
 #[test]
+fn a_file_that_cannot_be_made_is_named() {
+    let Some(sandbox) = Sandbox::of_normal_user() else {
+        return;
+    };
+    let project = sandbox.project("p");
+    project.write("file", "x");
+    project.attach();
+    project.sh("mkdir closed; chmod 500 closed");
+    for (option, file, kind) in [
+        ("--patch", "/nonexistent/x", "no_such_path"),
+        ("--tar", "nowhere/x", "no_such_path"),
+        ("--tar", "file/x", "no_such_path"),
+        ("--patch", "closed/x", "permission"),
+    ] {
+        let error = project.fails(&["export", "1", option, file], 1, kind);
+        assert_ne!(error["hint"], "", "{error}");
+    }
+}
+
+#[test]
 fn bad_usage_exits_2() {
     let sandbox = Sandbox::new();
     // Neither attached nor with a daemon: nothing of that is needed to see what is wrong.

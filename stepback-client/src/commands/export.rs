@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use stepback_proto::{Item, Reply, Selector, Verb};
+use stepback_proto::{Failure, FailureKind, Item, Reply, Selector, Verb};
 
 use crate::app::App;
 use crate::error::{At, Error, Result};
@@ -131,6 +131,24 @@ fn stream(app: &App, verb: Verb, path: &Path, out: &mut File) -> Result<()> {
     .map(drop)
 }
 
+/// Why no file can be made there. That its directory isn't one is the caller's mistake, not ours.
+fn not_made(target: &Path, e: io::Error) -> Error {
+    let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        && let Some(dir) = dir
+    {
+        return Error::Told(Failure {
+            kind: FailureKind::NoSuchPath,
+            message: format!("{}: no such directory", shown(&dir.into())),
+            hint: "make it, or name a file in a directory that is there".into(),
+        });
+    }
+    Error::Io {
+        path: target.to_owned(),
+        source: e,
+    }
+}
+
 /// A new file in the directory of `target`.
 fn create_beside(target: &Path) -> Result<(PathBuf, File)> {
     let Some(name) = target.file_name() else {
@@ -146,12 +164,7 @@ fn create_beside(target: &Path) -> Result<(PathBuf, File)> {
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => return Ok((temporary, file)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => {
-                return Err(Error::Io {
-                    path: target.to_owned(),
-                    source,
-                });
-            }
+            Err(e) => return Err(not_made(target, e)),
         }
     }
     Err(Error::Io {
