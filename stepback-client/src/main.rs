@@ -19,6 +19,7 @@ mod id_path;
 mod interrupt;
 mod pager;
 mod place;
+mod reader;
 mod render;
 mod selector;
 mod size;

@@ -17,6 +17,7 @@ mod kinds_of_project;
 mod main_job;
 mod many_clients;
 mod packaging;
+mod reader;
 mod redo;
 mod restart;
 mod restore;

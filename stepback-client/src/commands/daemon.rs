@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::autostart;
 use crate::connection::{Connection, Probe};
 use crate::error::{At, Error, Result};
+use crate::reader;
 use crate::render::path::one_line;
 use crate::render::{json, written};
 
@@ -240,6 +241,7 @@ fn logs(app: &App, follow: bool) -> Result<u8> {
         written(sink.finish())?;
         return Ok(0);
     }
+    reader::end_when_gone();
     let mut read = 0;
     loop {
         let mut piece = Vec::new();

@@ -8,11 +8,13 @@ use stepback_proto::{Event, Item, RootState, Verb};
 
 use crate::app::App;
 use crate::error::Result;
+use crate::reader;
 use crate::render::path::shown;
 use crate::render::time::clock;
 use crate::render::{json, list};
 
 pub fn run(app: &App) -> Result<u8> {
+    reader::end_when_gone();
     let mut last: HashMap<Vec<u8>, RootState> = HashMap::new();
     app.ask(Verb::Watch, &mut |item| {
         let Item::Event(event) = item else { return Ok(()) };
