@@ -125,46 +125,60 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) 
     Ok(())
 }
 
-/// Takes the hello and says that there is no room.
+/// Takes the hello and says that there is no room; the request, which comes anyway, is read so that nothing is torn.
 ///
 /// # Errors
 /// As [`serve`].
 pub async fn refuse(stream: UnixStream, patience: Duration) -> Result<(), Ended> {
     let (mut reader, mut writer) = split(stream);
-    introduce(&mut reader, &mut writer, patience).await?;
-    let failure = convert::fail(
-        FailureKind::Busy,
-        "the daemon serves as many clients as it can",
-        "try again later",
-    );
-    writer.send(&Answer::Failed(failure)).await
+    let refusal = async {
+        greet(&mut reader, &mut writer).await?;
+        let failure = convert::fail(
+            FailureKind::Busy,
+            "the daemon serves as many clients as it can",
+            "try again later",
+        );
+        writer.send(&Answer::Failed(failure)).await?;
+        reader.receive::<Request>().await.map(drop)
+    };
+    within(patience, refusal).await
+}
+
+/// Hello and welcome.
+async fn greet(reader: &mut Reader, writer: &mut Writer) -> Result<(), Ended> {
+    let hello: Hello = match reader.receive().await {
+        Err(Ended::Frame(FrameError::Malformed(_) | FrameError::TooLarge(_))) => {
+            return Err(Ended::Stranger);
+        }
+        hello => hello?,
+    };
+    if hello.magic != MAGIC {
+        return Err(Ended::Stranger);
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    writer
+        .send(&Welcome {
+            protocol: PROTOCOL,
+            version,
+            pid: std::process::id(),
+        })
+        .await?;
+    if hello.protocol != PROTOCOL {
+        return Err(Ended::OtherProtocol(hello.protocol));
+    }
+    Ok(())
 }
 
 async fn introduce(reader: &mut Reader, writer: &mut Writer, patience: Duration) -> Result<Request, Ended> {
     let introduction = async {
-        let hello: Hello = match reader.receive().await {
-            Err(Ended::Frame(FrameError::Malformed(_) | FrameError::TooLarge(_))) => {
-                return Err(Ended::Stranger);
-            }
-            hello => hello?,
-        };
-        if hello.magic != MAGIC {
-            return Err(Ended::Stranger);
-        }
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        writer
-            .send(&Welcome {
-                protocol: PROTOCOL,
-                version,
-                pid: std::process::id(),
-            })
-            .await?;
-        if hello.protocol != PROTOCOL {
-            return Err(Ended::OtherProtocol(hello.protocol));
-        }
+        greet(reader, writer).await?;
         reader.receive().await
     };
-    tokio::time::timeout(patience, introduction)
+    within(patience, introduction).await
+}
+
+async fn within<T>(patience: Duration, work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
+    tokio::time::timeout(patience, work)
         .await
         .unwrap_or(Err(Ended::TooSlow(patience)))
 }

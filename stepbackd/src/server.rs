@@ -14,7 +14,8 @@ use crate::daemon::Daemon;
 /// Connections that are served at once.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Further ones that are told at once that there is no room; beyond these they are closed without a word.
+/// Further ones that are told at once that there is no room; those beyond wait in the socket's queue until one of either
+/// kind has ended.
 const REFUSALS_MAX: usize = 64;
 
 /// How long a connection may take for its hello and request.
@@ -67,19 +68,26 @@ pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, 
             tracing::warn!("a connection of another user was closed");
             continue;
         }
-        if let Ok(permit) = Arc::clone(&served).try_acquire_owned() {
-            let daemon = Arc::clone(&daemon);
-            tasks.spawn(async move {
-                if let Err(e) = connection::serve(daemon, stream, limits.patience).await {
-                    tracing::debug!("a connection ended early: {e}");
-                }
-                drop(permit);
-            });
-        } else if let Ok(permit) = Arc::clone(&refused).try_acquire_owned() {
-            tasks.spawn(async move {
-                let _ = connection::refuse(stream, REFUSAL_PATIENCE).await;
-                drop(permit);
-            });
+        tokio::select! {
+            biased;
+            () = daemon.shutdown.cancelled() => break,
+            permit = Arc::clone(&served).acquire_owned() => {
+                let daemon = Arc::clone(&daemon);
+                tasks.spawn(async move {
+                    if let Err(e) = connection::serve(daemon, stream, limits.patience).await {
+                        tracing::debug!("a connection ended early: {e}");
+                    }
+                    drop(permit);
+                });
+            }
+            permit = Arc::clone(&refused).acquire_owned() => {
+                tasks.spawn(async move {
+                    if let Err(e) = connection::refuse(stream, REFUSAL_PATIENCE).await {
+                        tracing::debug!("a connection that was refused ended early: {e}");
+                    }
+                    drop(permit);
+                });
+            }
         }
     }
     drop(listener);

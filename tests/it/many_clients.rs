@@ -1,10 +1,11 @@
 //! Twenty clients at once on three roots.
 
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stepback_tests::{Project, Random, Sandbox, Snapshot};
+use stepback_tests::{Project, Random, Sandbox, Snapshot, eventually};
 
 const CLIENTS: u64 = 20;
 const STATES: usize = 6;
@@ -90,6 +91,23 @@ impl Known<'_> {
             }
         }
     }
+}
+
+#[test]
+fn one_too_many_is_told_that_the_daemon_is_busy() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let socket = project.json(&["daemon", "status"])["socket"].clone();
+    let connect = |_| UnixStream::connect(socket.as_str().unwrap()).unwrap();
+    let idle: Vec<_> = (0..128).map(connect).collect();
+    project.fails(&["roots"], 1, "busy");
+    let more: Vec<_> = (0..70).map(connect).collect();
+    project.fails(&["roots"], 1, "busy");
+    drop((idle, more));
+    eventually("there is room again", Duration::from_secs(20), || {
+        project.stepback(&["roots"]).code() == 0
+    });
 }
 
 #[test]

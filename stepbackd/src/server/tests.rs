@@ -282,7 +282,13 @@ fn too_many_at_once_are_told_so() {
     });
     let held = [server.introduced(), server.introduced()];
     assert_eq!(server.failure("/", Verb::Ping), FailureKind::Busy);
-    drop(held);
+    // It isn't waited for what will not be done anyway.
+    let told: Option<Answer> = frame::read(&mut server.introduced()).unwrap();
+    assert!(matches!(told, Some(Answer::Failed(failure)) if failure.kind == FailureKind::Busy));
+    // Nor does anybody get no word at all.
+    let silent: Vec<_> = (0..2 * super::REFUSALS_MAX).map(|_| server.connect()).collect();
+    assert_eq!(server.failure("/", Verb::Ping), FailureKind::Busy);
+    drop((held, silent));
     let deadline = Instant::now() + Duration::from_secs(10);
     while server.ask("/", Verb::Ping) != Answer::Done(Reply::Daemon(server.daemon.info())) {
         assert!(Instant::now() < deadline, "room never came back");
