@@ -26,6 +26,8 @@ use crate::watch::{RootWatch, has_events};
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
 /// ... and after one couldn't be ended.
 const SESSIONS_RETRY: Duration = Duration::from_secs(60);
+/// How long a full look is put off while the tree is busy.
+const RECONCILE_RETRY: Duration = Duration::from_secs(1);
 /// How often git's lock is looked at while a burst waits for it.
 const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
 /// A look takes at most this part of the time when polling.
@@ -212,11 +214,7 @@ impl Actor {
                 self.look(Trigger::Reconcile, "indexing");
                 self.ticket = None;
             }
-        } else if self
-            .root
-            .mailbox
-            .is_due(now, self.config.settle, self.config.max_wait)
-        {
+        } else if self.burst_is_due(now) {
             self.burst();
         } else if due(self.timers.poll) {
             self.look(Trigger::Auto, "scanning");
@@ -225,6 +223,15 @@ impl Actor {
         } else if due(self.timers.store_bytes) {
             self.measure_store();
         }
+    }
+
+    fn burst_is_due(&self, now: Instant) -> bool {
+        let held_back = self.timers.burst_not_before.is_some_and(|from| from > now);
+        !held_back
+            && self
+                .root
+                .mailbox
+                .is_due(now, self.config.settle, self.config.max_wait)
     }
 
     fn may_look_from(&self, now: Instant) -> Instant {
@@ -294,6 +301,7 @@ impl Actor {
     fn reconcile(&mut self) {
         self.wait_for_events();
         if !self.root.mailbox.nothing_pending() {
+            self.timers.reconcile = Some(Instant::now() + RECONCILE_RETRY);
             return;
         }
         let Some(captured) = self.look(Trigger::Reconcile, "scanning") else {
@@ -367,6 +375,8 @@ impl Actor {
 
     /// Ends the sessions of `run` whose process is gone.
     fn end_sessions(&mut self) {
+        // Whatever comes of it: a timer that stays in the past leaves the jobs no turn.
+        self.timers.sessions = Some(Instant::now() + SESSIONS_EVERY);
         let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
         self.take_over();
         let gone: Vec<String> = self
@@ -396,7 +406,9 @@ impl Actor {
         }
     }
 
+    /// A look that is due already stays due: a busy root publishes more often than that.
     pub(super) fn watch_processes(&mut self, any: bool) {
-        self.timers.sessions = any.then(|| Instant::now() + SESSIONS_EVERY);
+        let running = self.timers.sessions;
+        self.timers.sessions = any.then(|| running.unwrap_or_else(|| Instant::now() + SESSIONS_EVERY));
     }
 }

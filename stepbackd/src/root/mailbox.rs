@@ -29,6 +29,8 @@ struct State {
     reload: bool,
     look: bool,
     adopted: Option<Box<Engine>>,
+    /// The actor was woken for the time last: a job goes first now.
+    jobs_turn: bool,
     end: Option<End>,
 }
 
@@ -199,7 +201,8 @@ impl Mailbox {
         self.lock().errands.drain(..).collect()
     }
 
-    /// Waits for the next thing to do. A burst that is due goes before jobs, so that many of them don't starve it.
+    /// Waits for the next thing to do. A burst that is due goes before jobs, so that many of them don't starve it; but
+    /// not twice in a row, so that it doesn't starve them.
     pub fn wait(&self, alarm: Alarm) -> Wake {
         let mut state = self.lock();
         loop {
@@ -221,7 +224,9 @@ impl Mailbox {
                 (a, b) => a.or(b),
             };
             let now = Instant::now();
-            if next.is_some_and(|next| next <= now) {
+            let jobs_turn = std::mem::take(&mut state.jobs_turn) && !state.errands.is_empty();
+            if !jobs_turn && next.is_some_and(|next| next <= now) {
+                state.jobs_turn = true;
                 return Wake::Time;
             }
             if let Some(errand) = state.errands.pop_front() {
@@ -274,6 +279,30 @@ mod tests {
         mailbox.take_burst();
         mailbox.captured();
         assert!(mailbox.is_settled());
+    }
+
+    #[test]
+    fn a_time_that_is_always_past_leaves_jobs_their_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mailbox = Mailbox::default();
+        for _ in 0..2 {
+            let (answers, _inlet) = crate::outlet::pair(runtime.handle().clone(), "/nowhere".into());
+            let errand = Errand {
+                job: crate::root::job::Job::Verify,
+                answers,
+                progress: std::sync::Arc::default(),
+            };
+            mailbox.send(errand).unwrap();
+        }
+        let past = Alarm {
+            at: Some(Instant::now()),
+            ..alarm()
+        };
+        for _ in 0..2 {
+            assert!(matches!(mailbox.wait(past), Wake::Time));
+            assert!(matches!(mailbox.wait(past), Wake::Errand(_)));
+        }
+        assert!(matches!(mailbox.wait(past), Wake::Time));
     }
 
     #[test]
