@@ -17,7 +17,7 @@ use crate::place;
 use crate::process;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
-use crate::root::{PUTTING_BACK, Root};
+use crate::root::{self, PUTTING_BACK, Root};
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -140,6 +140,7 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
                 "the daemon is stopping",
                 "try again",
             ),
+            Some(End::Fall) => root::fallen(),
             Some(End::Retire) => convert::fail(FailureKind::Busy, "the root is being let go", "try again"),
             None => convert::fail(
                 FailureKind::Busy,

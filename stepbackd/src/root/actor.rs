@@ -17,6 +17,7 @@ use crate::locks::Reach;
 use crate::process;
 use crate::root::care::ended;
 use crate::root::clocks::jumped;
+use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
 use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::{Root, Work, now};
@@ -125,6 +126,7 @@ impl Actor {
 
     /// Runs until the root or the daemon ends.
     pub fn run(mut self) {
+        let _told = Fallen::unless_it_returns(&self.root, &self.daemon.events);
         self.root.mailbox.capturing();
         // Whoever asks now is to hear of an interrupted operation, though a first look may take long.
         if let Err(error) = self.with_engine(&Progress::default(), |_, _| Ok(())) {
@@ -156,7 +158,7 @@ impl Actor {
                     self.no_longer_absent();
                     break;
                 }
-                Wake::End(End::Retire) => break,
+                Wake::End(End::Fall | End::Retire) => break,
             }
         }
         for errand in self.root.mailbox.drain() {

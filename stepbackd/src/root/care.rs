@@ -11,6 +11,7 @@ use stepback_proto::{Failure, FailureKind};
 
 use crate::convert;
 use crate::root::actor::{Actor, Trouble};
+use crate::root::fallen::fallen;
 use crate::root::mailbox::End;
 use crate::root::perform::JobError;
 use crate::root::{now, sight};
@@ -87,6 +88,7 @@ impl Actor {
             }
             JobError::Engine(e) => convert::failure(e),
             JobError::Failure(failure) => failure.clone(),
+            JobError::Gone if self.root.mailbox.ending().is_some() => ended(self.root.mailbox.ending()),
             JobError::Gone => convert::fail(FailureKind::Internal, "the client went away", ""),
         }
     }
@@ -206,6 +208,7 @@ impl Actor {
 /// What is said to jobs that an actor leaves undone.
 pub(super) fn ended(end: Option<End>) -> Failure {
     match end {
+        Some(End::Fall) => fallen(),
         Some(End::Retire) => convert::fail(
             FailureKind::Busy,
             "the root was detached or attached anew meanwhile",

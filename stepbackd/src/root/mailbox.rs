@@ -34,11 +34,13 @@ struct State {
     end: Option<End>,
 }
 
-/// Why an actor ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why an actor ends; a later one in this list overrides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     /// The daemon stops: what is pending is still captured.
     Stop,
+    /// The actor has died of an error of ours: nothing more is done.
+    Fall,
     /// The root is no longer attached here: nothing more is done.
     Retire,
 }
@@ -182,12 +184,10 @@ impl Mailbox {
         self.lock().adopted.take()
     }
 
-    /// Ends the actor. The first word stands, but retiring overrides.
+    /// Ends the actor.
     pub fn end(&self, end: End) {
         let mut state = self.lock();
-        if state.end.is_none() || end == End::Retire {
-            state.end = Some(end);
-        }
+        state.end = state.end.max(Some(end));
         self.wake.notify_all();
     }
 

@@ -10,6 +10,7 @@
 //! | `perform` | each job, on the engine |
 //! | `report` | what the actor tells of itself: status and events |
 //! | `absence` | what becomes of a root that goes away and comes back |
+//! | `fallen` | what becomes of a root whose actor died |
 //! | `clocks` | whether the machine slept |
 //! | `gaps` | when nothing was watched |
 //! | `sight` | what can be seen of the root without the actor |
@@ -19,6 +20,7 @@ pub mod actor;
 mod care;
 mod clocks;
 mod errand;
+mod fallen;
 mod gaps;
 pub mod job;
 pub mod mailbox;
@@ -37,6 +39,7 @@ use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
 use stepback_proto::{Backend, RootLine, RootState, RootStatus, WirePath};
 
+pub use crate::root::fallen::fallen;
 use crate::root::mailbox::{End, Mailbox};
 
 /// What is said to be done while an operation writes below a root.
