@@ -19,7 +19,7 @@ use tokio_util::codec::{Decoder, LengthDelimitedCodec};
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::handler;
-use crate::outlet;
+use crate::outlet::{self, Rest};
 
 /// How often a client is told how far long work is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -90,7 +90,14 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) 
             answer = answers.next() => match answer {
                 Some(answer) => {
                     let last = matches!(answer, Answer::Done(_) | Answer::Failed(_));
-                    writer.send(&answer).await?;
+                    match writer.send(&answer).await {
+                        Err(Ended::Frame(e @ FrameError::TooLarge(_))) => {
+                            let failure = convert::fail(FailureKind::Internal, format!("the answer: {e}"), "");
+                            writer.send(&Answer::Failed(failure)).await?;
+                            return Err(e.into());
+                        }
+                        sent => sent?,
+                    }
                     if last {
                         break;
                     }
@@ -113,8 +120,10 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) 
             }
         }
     }
-    if let Some(rest) = answers.rest() {
-        writer.send_file(rest).await?;
+    match answers.rest() {
+        Some(Rest::File(file)) => writer.send_file(file).await?,
+        Some(Rest::Lost(failure)) => writer.send(&Answer::Failed(failure)).await?,
+        None => {}
     }
     if stops {
         daemon.shutdown.cancel();

@@ -2,25 +2,34 @@
 //! ever holds an actor up, and no answer is ever held in memory as a whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use stepback_proto::{Answer, CHUNK_BYTES_MAX, Failure, Item, Reply, frame};
+use stepback_proto::frame::{self, FrameError};
+use stepback_proto::{Answer, CHUNK_BYTES_MAX, Failure, FailureKind, Item, Reply};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::convert;
+
 /// Answers on the way to one client. With the largest ones this is 1 MiB.
 const QUEUE_MAX: usize = 8;
 
-/// How long an actor waits for a client that doesn't read, once for a request.
+/// How long an actor waits for a client that doesn't read, in all for a request.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The client has gone away.
+/// The most bytes of one answer that wait in a file for a client that doesn't read.
+const SPOOL_BYTES_MAX: u64 = 1 << 30;
+
+const LOST_HINT: &str = "read it at once, for instance into a file";
+const LOGS_HINT: &str = "`stepback daemon logs` shows what happened; please report it";
+
+/// The client has gone away, or what was sent couldn't be kept for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
@@ -30,8 +39,32 @@ pub struct Outlet {
     sender: mpsc::Sender<Answer>,
     runtime: Handle,
     spool: PathBuf,
-    spilled: Option<BufWriter<File>>,
+    /// What is left of [`PATIENCE`].
+    patience: Duration,
+    spilled: Spilled,
     shared: Arc<Shared>,
+}
+
+/// What a client hasn't taken, nor the queue.
+#[derive(Debug)]
+enum Spilled {
+    Nothing,
+    File {
+        file: File,
+        /// What it may still take.
+        room: u64,
+    },
+    /// It couldn't be kept: the client is told why at the end.
+    Lost(Failure),
+}
+
+/// What comes after the queue.
+#[derive(Debug)]
+pub enum Rest {
+    /// Frames.
+    File(File),
+    /// Only that the answer can't be had as a whole.
+    Lost(Failure),
 }
 
 /// Where a connection takes them.
@@ -43,7 +76,7 @@ pub struct Inlet {
 
 #[derive(Debug, Default)]
 struct Shared {
-    handed_over: Mutex<Option<File>>,
+    handed_over: Mutex<Option<Rest>>,
     may_be_cancelled: AtomicBool,
 }
 
@@ -55,7 +88,8 @@ pub fn pair(runtime: Handle, spool: PathBuf) -> (Outlet, Inlet) {
         sender,
         runtime,
         spool,
-        spilled: None,
+        patience: PATIENCE,
+        spilled: Spilled::Nothing,
         shared: Arc::clone(&shared),
     };
     (outlet, Inlet { receiver, shared })
@@ -67,33 +101,60 @@ impl Outlet {
     /// # Errors
     /// [`Gone`] when nobody will read it.
     pub fn send(&mut self, answer: Answer) -> Result<(), Gone> {
-        if let Some(file) = &mut self.spilled {
-            return if self.sender.is_closed() {
-                Err(Gone)
-            } else {
-                spill(file, &answer)
-            };
+        if self.sender.is_closed() {
+            return Err(Gone);
+        }
+        if !matches!(self.spilled, Spilled::Nothing) {
+            return self.spill(&answer);
         }
         let answer = match self.sender.try_send(answer) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Closed(_)) => return Err(Gone),
             Err(TrySendError::Full(answer)) => answer,
         };
-        match self
-            .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, self.sender.reserve()).await })
-        {
-            Ok(Ok(permit)) => permit.send(answer),
-            Ok(Err(_)) => return Err(Gone),
-            Err(_) => {
-                let file = unnamed_file(&self.spool).map_err(|e| {
-                    tracing::warn!("an answer is given up: {}: {e}", self.spool.display());
-                    Gone
-                })?;
-                spill(self.spilled.insert(BufWriter::new(file)), &answer)?;
+        let started = Instant::now();
+        let free = async { tokio::time::timeout(self.patience, self.sender.reserve()).await };
+        let late = match self.runtime.block_on(free) {
+            Ok(Ok(permit)) => {
+                permit.send(answer);
+                None
             }
+            Ok(Err(_)) => return Err(Gone),
+            Err(_) => Some(answer),
+        };
+        self.patience = self.patience.saturating_sub(started.elapsed());
+        late.map_or(Ok(()), |answer| self.spill(&answer))
+    }
+
+    /// Puts it behind what was spilled before. Whatever goes wrong, what the client gets stays whole frames.
+    fn spill(&mut self, answer: &Answer) -> Result<(), Gone> {
+        if let Spilled::Nothing = self.spilled {
+            self.spilled = match unnamed_file(&self.spool) {
+                Ok(file) => Spilled::File {
+                    file,
+                    room: SPOOL_BYTES_MAX,
+                },
+                Err(e) => self.lost(&e.into()),
+            };
+        }
+        let Spilled::File { file, room } = &mut self.spilled else {
+            return Err(Gone);
+        };
+        if let Err(e) = append(file, room, answer) {
+            self.spilled = self.lost(&e);
+            return Err(Gone);
         }
         Ok(())
+    }
+
+    fn lost(&self, error: &FrameError) -> Spilled {
+        tracing::warn!("an answer is given up: {}: {error}", self.spool.display());
+        let kind = match error {
+            FrameError::Io(e) if is_full(e) => FailureKind::NoSpace,
+            _ => FailureKind::Internal,
+        };
+        let message = format!("the answer wasn't read, and couldn't be kept: {error}");
+        Spilled::Lost(convert::fail(kind, message, LOST_HINT))
     }
 
     /// When the client goes away, the work stops half-way and nothing is lost.
@@ -124,6 +185,9 @@ impl Outlet {
 
     /// Ends the answer. A client that has gone away needs none.
     pub fn finish(mut self, result: Result<Reply, Failure>) {
+        if let (Spilled::Lost(failure), Ok(_)) = (&mut self.spilled, &result) {
+            failure.message = format!("it is done, but {}", failure.message);
+        }
         let _ = self.send(match result {
             Ok(reply) => Answer::Done(reply),
             Err(failure) => Answer::Failed(failure),
@@ -133,24 +197,32 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        let Some(file) = self.spilled.take() else { return };
-        let file = file
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)
-            .and_then(|mut file| {
-                file.rewind()?;
-                Ok(file)
-            });
-        match file {
-            Ok(file) => {
-                *self
-                    .shared
-                    .handed_over
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = Some(file)
+        if std::thread::panicking() {
+            // Otherwise the client would only see that the connection ends.
+            let failure = convert::fail(FailureKind::Internal, "an internal error", LOGS_HINT);
+            if matches!(self.spilled, Spilled::Nothing) {
+                let _ = self.sender.try_send(Answer::Failed(failure));
+                return;
             }
-            Err(e) => tracing::warn!("an answer is given up: {}: {e}", self.spool.display()),
+            self.spilled = Spilled::Lost(failure);
         }
+        let rest = match std::mem::replace(&mut self.spilled, Spilled::Nothing) {
+            Spilled::Nothing => return,
+            Spilled::File { mut file, .. } => match file.rewind() {
+                Ok(()) => Rest::File(file),
+                Err(e) => match self.lost(&e.into()) {
+                    Spilled::Lost(failure) => Rest::Lost(failure),
+                    Spilled::Nothing | Spilled::File { .. } => return,
+                },
+            },
+            Spilled::Lost(failure) => Rest::Lost(failure),
+        };
+        let mut handed_over = self
+            .shared
+            .handed_over
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *handed_over = Some(rest);
     }
 }
 
@@ -165,8 +237,8 @@ impl Inlet {
         self.shared.may_be_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Once [`Self::next`] gave `None`: what was put into a file, as frames.
-    pub fn rest(&self) -> Option<File> {
+    /// Once [`Self::next`] gave `None`: what was put aside.
+    pub fn rest(&self) -> Option<Rest> {
         self.shared
             .handed_over
             .lock()
@@ -218,12 +290,22 @@ impl Write for Bytes<'_> {
     }
 }
 
-fn spill(file: &mut BufWriter<File>, answer: &Answer) -> Result<(), Gone> {
-    // `frame::write` flushes; its parts are large enough for that not to matter.
-    frame::write(file, answer).map_err(|e| {
-        tracing::warn!("an answer is given up: {e}");
-        Gone
-    })
+fn append(file: &mut File, room: &mut u64, answer: &Answer) -> Result<(), FrameError> {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, answer)?;
+    *room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
+        let gib = SPOOL_BYTES_MAX >> 30;
+        io::Error::other(format!("more than {gib} GiB wait to be read"))
+    })?;
+    file.write_all(&bytes)?;
+    Ok(())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn unnamed_file(dir: &std::path::Path) -> io::Result<File> {
@@ -276,11 +358,91 @@ mod tests {
         while let Some(answer) = runtime.block_on(inlet.next()) {
             take(answer);
         }
-        let mut file = inlet.rest().expect("the queue holds less than this");
+        let Some(Rest::File(mut file)) = inlet.rest() else {
+            panic!("the queue holds less than this")
+        };
         while let Some(answer) = frame::read(&mut file).unwrap() {
             take(answer);
         }
         assert!(done == 1 && got == bytes);
+    }
+
+    /// A full queue, and nobody who reads.
+    fn stuck(spool: PathBuf) -> (tokio::runtime::Runtime, Outlet, Inlet) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (mut outlet, inlet) = pair(runtime.handle().clone(), spool);
+        for _ in 0..QUEUE_MAX {
+            outlet.item(Item::Bytes(vec![1])).unwrap();
+        }
+        (runtime, outlet, inlet)
+    }
+
+    fn rest_of(runtime: &tokio::runtime::Runtime, mut inlet: Inlet) -> Rest {
+        for _ in 0..QUEUE_MAX {
+            assert!(runtime.block_on(inlet.next()).is_some());
+        }
+        assert!(runtime.block_on(inlet.next()).is_none());
+        inlet.rest().expect("more than the queue holds")
+    }
+
+    #[test]
+    fn the_patience_is_for_the_whole_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let (runtime, mut outlet, mut inlet) = stuck(dir.path().to_owned());
+        let wait = Duration::from_millis(20);
+        let reader = runtime.spawn(async move {
+            tokio::time::sleep(wait).await;
+            inlet.next().await;
+            inlet
+        });
+        outlet.item(Item::Bytes(vec![2])).unwrap();
+        let inlet = runtime.block_on(reader).unwrap();
+        assert!(outlet.patience < PATIENCE, "{:?}", outlet.patience);
+        outlet.patience = Duration::ZERO;
+        outlet.item(Item::Bytes(vec![3])).unwrap();
+        outlet.finish(Ok(Reply::Empty));
+        assert!(matches!(rest_of(&runtime, inlet), Rest::File(_)));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_kept_ends_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        // No spool, or one that is full.
+        for spool in [dir.path().join("none"), dir.path().to_owned()] {
+            let (runtime, mut outlet, inlet) = stuck(spool.clone());
+            outlet.patience = Duration::ZERO;
+            if spool.exists() {
+                outlet.item(Item::Bytes(vec![2])).unwrap();
+                let Spilled::File { room, .. } = &mut outlet.spilled else {
+                    panic!("no file")
+                };
+                *room = 3;
+            }
+            assert_eq!(outlet.item(Item::Bytes(vec![3])), Err(Gone));
+            outlet.finish(Ok(Reply::Empty));
+            let Rest::Lost(failure) = rest_of(&runtime, inlet) else {
+                panic!("a part of the frames")
+            };
+            assert!(failure.message.starts_with("it is done, but "), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (outlet, mut inlet) = pair(runtime.handle().clone(), "/nowhere".into());
+        let thread = std::thread::spawn(move || {
+            let _outlet = outlet;
+            panic!("on purpose");
+        });
+        assert!(thread.join().is_err());
+        let told = runtime.block_on(inlet.next());
+        assert!(matches!(told, Some(Answer::Failed(_))), "{told:?}");
+        assert!(runtime.block_on(inlet.next()).is_none());
     }
 
     #[test]
