@@ -21,8 +21,10 @@
 
 pub mod frame;
 pub mod message;
+mod note;
 
 pub use message::*;
+pub use note::Note;
 
 /// The number of this wire format. Both sides must have the same one to go on after the hello.
 pub const PROTOCOL: u32 = 1;

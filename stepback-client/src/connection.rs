@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stepback_proto::frame::{self, FrameError};
-use stepback_proto::{Answer, Hello, Item, MAGIC, PROTOCOL, Progress, Reply, Request, Welcome};
+use stepback_proto::{Answer, Hello, Item, MAGIC, Note, PROTOCOL, Progress, Reply, Request, Welcome};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -106,8 +106,8 @@ impl Endpoint {
     /// means that there is nothing to learn from it.
     fn recorded(&self) -> Option<PathBuf> {
         let bytes = std::fs::read(self.state.join("daemon.json")).ok()?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-        let socket = PathBuf::from(value.get("socket")?.as_str()?);
+        let note: Note = serde_json::from_slice(&bytes).ok()?;
+        let socket = note.socket();
         socket.is_absolute().then_some(socket)
     }
 }
@@ -267,6 +267,7 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::UnixListener;
     use std::thread;
 
@@ -410,10 +411,13 @@ mod tests {
             Endpoint::new(&environment).socket(),
             Path::new("/run/user/1/stepback/stepbackd.sock")
         );
-        let json = br#"{"pid":7,"socket":"/elsewhere/s","version":"1"}"#;
-        let mut file = std::fs::File::create(dir.path().join("daemon.json")).unwrap();
-        io::Write::write_all(&mut file, json).unwrap();
-        assert_eq!(Endpoint::new(&environment).socket(), Path::new("/elsewhere/s"));
+        for socket in [&b"/elsewhere/s"[..], b"/100%25/\t\"s", b"/\xff%/s"] {
+            let socket = Path::new(std::ffi::OsStr::from_bytes(socket));
+            let json = serde_json::to_vec(&Note::new(7, socket, "1")).unwrap();
+            let mut file = std::fs::File::create(dir.path().join("daemon.json")).unwrap();
+            io::Write::write_all(&mut file, &json).unwrap();
+            assert_eq!(Endpoint::new(&environment).socket(), socket);
+        }
         environment.socket = Some("/mine".into());
         assert_eq!(Endpoint::new(&environment).socket(), Path::new("/mine"));
     }

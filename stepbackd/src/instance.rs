@@ -1,15 +1,13 @@
 //! One daemon for each STATE: the lock, and the note of who holds it.
 
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
-use stepback_engine::path::{escape, unescape};
+use stepback_proto::Note;
 
 use crate::error::{At, Error, Result};
 use crate::paths::Paths;
@@ -18,15 +16,6 @@ use crate::socket::{self, Listening};
 
 /// How long a daemon that holds the lock may take until it has said where it listens.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What `STATE/daemon.json` says. Clients read it too.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
-    pid: u32,
-    /// Percent-escaped where it isn't UTF-8.
-    socket: String,
-    version: String,
-}
 
 /// The right to be the daemon of a STATE, held until dropped.
 #[derive(Debug)]
@@ -101,11 +90,7 @@ impl Instance {
     /// # Errors
     /// When the note can't be written.
     pub fn announce(&mut self, socket: &Path, own_socket: bool) -> Result<()> {
-        let note = Note {
-            pid: std::process::id(),
-            socket: escape(socket.as_os_str().as_bytes()),
-            version: env!("CARGO_PKG_VERSION").into(),
-        };
+        let note = Note::new(std::process::id(), socket, env!("CARGO_PKG_VERSION"));
         if own_socket {
             self.socket = socket::identity(socket);
         }
@@ -127,7 +112,7 @@ impl Drop for Instance {
 /// The daemon that its note names and that answers there, if there is one.
 pub fn served_by(paths: &Paths) -> Option<(u32, PathBuf)> {
     let note: Note = serde_json::from_slice(&std::fs::read(paths.daemon_json()).ok()?).ok()?;
-    let socket = PathBuf::from(std::ffi::OsString::from_vec(unescape(&note.socket)?));
+    let socket = note.socket();
     match socket::who_listens(&socket, Duration::from_secs(2)) {
         Listening::Daemon(welcome) if welcome.pid == note.pid => Some((note.pid, socket)),
         _ => None,

@@ -356,3 +356,20 @@ fn a_second_daemon_says_who_serves_already() {
     );
     project.attach();
 }
+
+#[test]
+fn a_daemon_at_an_odd_socket_is_found_by_its_note() {
+    let sandbox = Sandbox::alone();
+    let dir = sandbox.dir().join("100%25");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let socket = dir.join("s");
+    let at_socket = [("STEPBACK_SOCKET", socket.to_str().unwrap())];
+    sandbox
+        .stepback_env(sandbox.dir(), &["daemon", "start"], &at_socket)
+        .exits(0);
+    let nothing_else = [("STEPBACK_NO_AUTOSTART", "1")];
+    sandbox
+        .stepback_env(sandbox.dir(), &["roots"], &nothing_else)
+        .exits(0);
+}
