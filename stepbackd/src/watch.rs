@@ -19,7 +19,7 @@ use stepback_engine::path::{DOT_GIT, TEMPORARY_PREFIX, TreePath};
 use stepback_engine::tree::DirWatch;
 
 use crate::cookie::Cookies;
-use crate::root::mailbox::Mailbox;
+use crate::root::mailbox::{End, Mailbox};
 use crate::watches::{Need, RootKey, Watches};
 
 /// When so many watches go at once, a new watcher is cheaper: each single one costs a walk through all of them.
@@ -104,7 +104,7 @@ impl Watcher {
                 Ok(false)
             }
             Err(e) => {
-                lock(&self.shared.watches).leave(dir, key);
+                lock(&self.shared.watches).failed(dir);
                 match e.kind {
                     ErrorKind::MaxFilesWatch => Err(Failed::Limit),
                     ErrorKind::PathNotFound => Ok(false),
@@ -312,7 +312,11 @@ impl Drop for RootWatch {
                 roots.remove(&self.root);
             }
         }
-        self.turn_off();
+        // At the daemon's end all watches go at once. Giving them back before would cost the other roots theirs while they
+        // take their last capture.
+        if self.mailbox.ending() != Some(End::Stop) {
+            self.turn_off();
+        }
     }
 }
 

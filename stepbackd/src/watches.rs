@@ -74,6 +74,10 @@ impl Watches {
         };
         if entry.ino != Some(ino) {
             entry.ino = Some(ino);
+            // Until the new watch is there, nobody is told.
+            for user in &mut entry.roots {
+                user.told = user.root == key;
+            }
             return Need::Watch { stale: true };
         }
         if joined { Need::Joined } else { Need::Nothing }
@@ -106,6 +110,13 @@ impl Watches {
             if let Some(entry) = self.by_path.remove(&key) {
                 self.discount(&entry.roots);
             }
+        }
+    }
+
+    /// The watch of `dir` couldn't be set: nobody has one there.
+    pub fn failed(&mut self, dir: &Path) {
+        if let Some(entry) = self.by_path.remove(&key_of(dir)) {
+            self.discount(&entry.roots);
         }
     }
 
@@ -240,6 +251,32 @@ mod tests {
         watches.doubt(p("/r"));
         assert!(!watches.stands(p("/r/a"), 2));
         assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+    }
+
+    #[test]
+    fn a_new_watch_for_one_root_tells_the_others_nothing_of_before() {
+        let mut watches = Watches::default();
+        watches.enter(p("/r/a"), 1, 7);
+        watches.enter(p("/r/a"), 1, 8);
+        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+        assert!(watches.has(p("/r/a"), 2, 7) && !watches.has(p("/r/a"), 2, 8));
+        assert_eq!(watches.enter(p("/r/a"), 2, 8), Need::Joined);
+    }
+
+    #[test]
+    fn a_watch_that_failed_is_nobodys_and_those_below_stay_known() {
+        let mut watches = Watches::default();
+        for (dir, root) in [("/r/a", 7), ("/r/a", 8), ("/r/a/b", 7)] {
+            watches.enter(p(dir), 1, root);
+        }
+        watches.failed(p("/r/a"));
+        assert!(!watches.stands(p("/r/a"), 1) && watches.stands(p("/r/a/b"), 1));
+        assert_eq!((watches.count(7), watches.count(8)), (1, 0));
+        assert_eq!(
+            watches.leave_all(7),
+            [p("/r/a/b")],
+            "its watch can still be given back"
+        );
     }
 
     #[test]

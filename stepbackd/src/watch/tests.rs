@@ -168,3 +168,15 @@ async fn nested_roots_both_hear() {
     std::fs::write(s.root.join("in/g"), "").unwrap();
     assert_eq!(s.pending().await, ["in/g"], "the outer one still watches");
 }
+
+#[tokio::test]
+async fn watches_are_given_back_by_a_root_that_ends_but_not_at_the_daemons_end() {
+    for (end, left) in [(End::Stop, 1), (End::Retire, 0)] {
+        let s = setup();
+        s.enter("");
+        let (watcher, key) = (Arc::clone(&s.watcher), s.watch.key);
+        s.mailbox.end(end);
+        drop(s.watch);
+        assert_eq!(lock(&watcher.shared.watches).count(key), left, "{end:?}");
+    }
+}
