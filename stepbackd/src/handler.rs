@@ -25,6 +25,9 @@ const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long it waits right after the daemon's start until the root's store is open.
 const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The most bytes of a label, and of a command that is kept with its session: lists carry them.
+const TEXT_BYTES_MAX: usize = 4096;
+
 /// Answers `request`. Returns when the answer is complete, or when an actor has taken the request over.
 pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
     let place = request.place.as_path().to_owned();
@@ -155,6 +158,13 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
 fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
     let within = |path: &WirePath| within(root, path);
     Ok(match verb {
+        Verb::Save {
+            label: Some(label), ..
+        } if label.len() > TEXT_BYTES_MAX => {
+            let message = format!("a label of {} bytes is too long", label.len());
+            let hint = format!("at most {TEXT_BYTES_MAX} bytes");
+            return Err(convert::fail(FailureKind::Usage, message, hint));
+        }
         Verb::Save { label, pin } => Job::Save { label, pin },
         Verb::List { limit, session, path } => Job::List {
             limit,
@@ -185,7 +195,7 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
             let process = pid.map(|pid| (pid, process::start_time(pid).unwrap_or(0)));
             Job::SessionStart {
                 name,
-                command,
+                command: command.map(shortened),
                 process,
             }
         }
@@ -213,6 +223,16 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
             return Err(convert::fail(FailureKind::Internal, "not a job of a root", ""));
         }
     })
+}
+
+/// A command is only shown: its beginning is enough.
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let end = (0..=TEXT_BYTES_MAX).rfind(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+    }
+    text
 }
 
 fn within(root: &Root, path: &WirePath) -> Result<TreePath, Failure> {
@@ -397,4 +417,18 @@ async fn watch(daemon: Arc<Daemon>, place: PathBuf, answers: Outlet) {
         }
     };
     finish(answers, end).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_is_cut_between_characters() {
+        assert_eq!(shortened("make".into()), "make");
+        let cut = shortened("ä".repeat(TEXT_BYTES_MAX) + "x");
+        assert_eq!(cut, "ä".repeat(TEXT_BYTES_MAX / 2) + "…");
+        let cut = shortened(format!("x{}", "ä".repeat(TEXT_BYTES_MAX)));
+        assert!(cut.len() <= TEXT_BYTES_MAX + '…'.len_utf8() && cut.ends_with("ä…"));
+    }
 }

@@ -8,7 +8,8 @@ use stepback_engine::engine::Engine;
 use stepback_engine::error::At;
 use stepback_engine::fault;
 use stepback_engine::progress::Progress;
-use stepback_proto::{Failure, FailureKind, Reply};
+use stepback_engine::store::Finding;
+use stepback_proto::{Failure, FailureKind, Reply, Warning};
 
 use crate::convert;
 use crate::locks::Reach;
@@ -21,11 +22,22 @@ use crate::root::mailbox::End;
 use crate::root::perform::{JobError, Outcome, perform};
 use crate::root::{Root, Work, now};
 
-/// What was named isn't there, which was seen before anything was done: the engine is as it was.
+/// Findings of a check that are told: an answer has to fit a frame.
+const FINDINGS_MAX: usize = 100;
+
+/// A job that failed and left the engine's picture of the tree as it was.
 const fn only_looked_up(job: &Job, error: &JobError) -> bool {
     match (job, error) {
-        // These look at the disk first, or go back to an older picture of it on every error.
-        (Job::Operate(..) | Job::Diff { .. } | Job::ExportPatch(_), _) => false,
+        // Something in the engine or around it broke.
+        (_, JobError::Failure(_)) => false,
+        (job, _) if job.reads_the_store_alone() => true,
+        // It was complete before its first part went out.
+        (Job::Diff { .. }, JobError::Gone) => true,
+        // Names are looked up before the disk is.
+        (Job::Diff { .. } | Job::Drop { .. }, JobError::Engine(Error::NoSuchCheckpoint(_))) => true,
+        // An operation looks at the disk first, and goes back to an older picture of it on every error.
+        (Job::Operate(..) | Job::Diff { .. }, _) => false,
+        // What was named isn't there, which was seen before anything was done.
         (
             _,
             JobError::Engine(
@@ -33,12 +45,24 @@ const fn only_looked_up(job: &Job, error: &JobError) -> bool {
             ),
         ) => true,
         (Job::SessionStart { .. }, JobError::Engine(Error::BadName(_))) => true,
-        (
-            Job::Show(_) | Job::Cat(..) | Job::Pin(..) | Job::Drop { .. } | Job::ExportTar(_),
-            JobError::Engine(Error::NoSuchCheckpoint(_)),
-        ) => true,
         _ => false,
     }
+}
+
+fn damage(findings: &[Finding]) -> Vec<Warning> {
+    let warning = |message: String| Warning {
+        kind: FailureKind::StoreDamaged.name().into(),
+        message,
+        hint: "checkpoints that don't need it stay usable; `stepback save` records the present anew".into(),
+    };
+    let told = findings.iter().take(FINDINGS_MAX);
+    let mut warnings: Vec<Warning> = told
+        .map(|finding| warning(format!("{}: {}", finding.what, finding.how)))
+        .collect();
+    if findings.len() > FINDINGS_MAX {
+        warnings.push(warning(format!("and {} more", findings.len() - FINDINGS_MAX)));
+    }
+    warnings
 }
 
 impl Actor {
@@ -106,7 +130,7 @@ impl Actor {
             }
             Err(error) => {
                 let failure = self.failure(&error);
-                if self.indexed && only_looked_up(&job, &error) {
+                if self.indexed && self.engine.is_some() && only_looked_up(&job, &error) {
                     self.root.mailbox.put_back(burst);
                 } else if saves_all {
                     self.root.mailbox.put_back(burst);
@@ -216,22 +240,29 @@ impl Actor {
         status
             .warnings
             .extend(self.daemon.config_warnings(&self.root.path));
-        status
-            .warnings
-            .extend(findings.iter().map(|finding| {
-                stepback_proto::Warning {
-                    kind: FailureKind::StoreDamaged.name().into(),
-                    message: format!("{}: {}", finding.what, finding.how),
-                    hint:
-                        "checkpoints that don't need it stay usable; `stepback save` records the present anew"
-                            .into(),
-                }
-            }));
+        status.warnings.extend(damage(&findings));
         let daemon = self.daemon.info();
         Ok(Reply::Status(Box::new(stepback_proto::Status {
             daemon,
             root: Some(status),
         }))
         .into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_findings_are_cut_and_counted() {
+        let finding = Finding {
+            what: "w".into(),
+            how: "h".into(),
+        };
+        let told = damage(&vec![finding.clone(); FINDINGS_MAX + 7]);
+        assert_eq!(told.len(), FINDINGS_MAX + 1);
+        assert_eq!(told[FINDINGS_MAX].message, "and 7 more");
+        assert_eq!(damage(&[finding]).len(), 1);
     }
 }

@@ -157,6 +157,21 @@ impl Job {
         }
     }
 
+    /// Never looks at the disk: whatever goes wrong, the engine's picture of the tree is as it was.
+    pub const fn reads_the_store_alone(&self) -> bool {
+        matches!(
+            self,
+            Self::List { .. }
+                | Self::Show(_)
+                | Self::Cat(..)
+                | Self::SessionList
+                | Self::Pin(..)
+                | Self::ExportPatch(_)
+                | Self::ExportTar(_)
+                | Self::Verify
+        )
+    }
+
     /// Nothing is lost when it stops half-way because the client went away.
     pub fn may_be_cancelled(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use stepback_engine::engine::{Context, Engine, Operation, Report, Scope, Select,
 use stepback_engine::path::TreePath;
 use stepback_engine::restore::PlanId;
 use stepback_engine::session::WATCH;
-use stepback_proto::{Failure, Item, Reply, TurnLine};
+use stepback_proto::{Failure, FailureKind, Item, Reply, TurnLine};
 
 use crate::convert;
 use crate::outlet::{Bytes, Gone, Outlet};
@@ -74,8 +74,8 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
         Job::Cat(id, path) => {
             let n = engine.resolve(id)?;
             let mut to = Bytes::new(out);
-            engine.cat(n, path, &mut to)?;
-            end_of(to)?.into()
+            let written = engine.cat(n, path, &mut to);
+            end_of(to, written)?.into()
         }
         Job::Diff { sides, within, form } => diff(engine, sides, within, *form, cx, out)?.into(),
         Job::Operate(operation, Consent::Preview) => preview(engine, operation, cx, out)?.into(),
@@ -131,21 +131,28 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
         Job::ExportPatch(id) => {
             let diff = engine.diff(&Sides::BaseTo(id.clone()), &[], cx)?;
             let mut to = Bytes::new(out);
-            engine.write_patch(&diff, Purpose::Applying, &mut to)?;
-            end_of(to)?.into()
+            let written = engine.write_patch(&diff, Purpose::Applying, &mut to);
+            end_of(to, written)?.into()
         }
         Job::ExportTar(id) => {
             let n = engine.resolve(id)?;
             let mut to = Bytes::new(out);
-            engine.write_tar(n, &mut to)?;
-            end_of(to)?.into()
+            let written = engine.write_tar(n, &mut to);
+            end_of(to, written)?.into()
         }
         // These end the actor or need its status: it does them itself.
-        Job::Detach { .. } | Job::Verify => Reply::Empty.into(),
+        Job::Detach { .. } | Job::Verify => {
+            let failure = convert::fail(FailureKind::Internal, "a job that the actor does itself", "");
+            return Err(JobError::Failure(failure));
+        }
     })
 }
 
-fn end_of(mut to: Bytes<'_>) -> Result<Reply> {
+fn end_of(mut to: Bytes<'_>, written: Result<(), Error>) -> Result<Reply> {
+    if to.is_gone() {
+        return Err(JobError::Gone);
+    }
+    written?;
     to.flush().map_err(|_| JobError::Gone)?;
     Ok(Reply::Empty)
 }
@@ -267,11 +274,12 @@ fn diff(
     let diff = engine.diff(sides, within, cx)?;
     if form == Form::Patch {
         let mut to = Bytes::new(out);
-        engine.write_patch(&diff, Purpose::Reading, &mut to)?;
-        end_of(to)?;
+        let written = engine.write_patch(&diff, Purpose::Reading, &mut to);
+        end_of(to, written)?;
     } else {
         for change in &diff.changes {
-            cx.progress.check()?;
+            // Only the client's end cancels it here, and nothing is half done.
+            cx.progress.check().map_err(|_| JobError::Gone)?;
             let lines = if form == Form::Files {
                 engine.line_counts(change)?
             } else {

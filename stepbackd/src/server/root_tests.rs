@@ -254,6 +254,31 @@ fn a_client_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
+fn a_client_that_reads_a_part_of_a_diff_costs_no_look_at_everything() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    let text: String = (0..600_000).map(|n| format!("{n} a line\n")).collect();
+    std::fs::write(root.join("big"), text).unwrap();
+    assert_eq!(server.settled(&root).checkpoints, 2);
+    let mut cut = server.begin(
+        &root,
+        Verb::Diff {
+            between: stepback_proto::DiffSides::Between(Selector::Number(1), Selector::Number(2)),
+            paths: Vec::new(),
+            form: stepback_proto::DiffForm::Patch,
+        },
+    );
+    let first = frame::read(&mut cut);
+    assert!(matches!(first, Ok(Some(Answer::Item(_)))), "{first:?}");
+    drop(cut);
+    // The diff is over when the next job is done.
+    assert_eq!(server.at(&root, Verb::SessionList), Answer::Done(Reply::Empty));
+    assert_eq!(server.status(&root).settled, Some(true));
+}
+
+#[test]
 fn an_attach_that_is_given_up_leaves_nothing() {
     let server = Server::start(Limits::default());
     let (_dir, base) = roots();

@@ -1,6 +1,8 @@
 //! Roots in which something goes wrong: each says so, harms no other, and comes back.
 
-use stepback_proto::{Answer, FailureKind, RootState, RootStatus, Selector, Verb};
+use std::path::Path;
+
+use stepback_proto::{Answer, DiffForm, DiffSides, FailureKind, RootState, RootStatus, Selector, Verb};
 
 use super::Limits;
 use super::root_tests::{eventually, roots};
@@ -108,6 +110,28 @@ fn what_a_user_does_wrong_is_no_failure_of_the_root() {
                 id: Selector::Number(9),
             },
             FailureKind::NoSuchCheckpoint,
+        ),
+        (
+            Verb::Diff {
+                between: DiffSides::ToTree(Selector::Number(9)),
+                paths: Vec::new(),
+                form: DiffForm::Names,
+            },
+            FailureKind::NoSuchCheckpoint,
+        ),
+        (
+            Verb::Cat {
+                id: Selector::Number(1),
+                path: Path::new("none").into(),
+            },
+            FailureKind::NoSuchPath,
+        ),
+        (
+            Verb::Save {
+                label: Some("x".repeat(5000)),
+                pin: false,
+            },
+            FailureKind::Usage,
         ),
         (end(None), FailureKind::NoSuchSession),
         (end(Some("x")), FailureKind::NoSuchSession),
