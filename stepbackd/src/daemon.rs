@@ -123,7 +123,9 @@ impl Daemon {
         daemon.runtime.spawn(async move {
             let mut tick = tokio::time::interval(alive::EVERY);
             while beating.shutdown.run_until_cancelled(tick.tick()).await.is_some() {
-                beating.alive.beat();
+                let daemon = Arc::clone(&beating);
+                // One that fails has said so; one that hangs with its disk only holds up the next.
+                let _ = tokio::task::spawn_blocking(move || daemon.alive.beat()).await;
             }
         });
         let cache = daemon.paths.cache();

@@ -43,7 +43,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
@@ -240,19 +240,18 @@ async fn heed_signals(daemon: Arc<Daemon>) {
         tracing::error!("signals can't be heeded: the system's defaults stay");
         return;
     };
+    let one_at_a_time = Arc::new(Mutex::new(()));
     loop {
         let number = tokio::select! {
             _ = terminate.recv() => 15,
             _ = interrupt.recv() => 2,
             _ = hangup.recv() => {
-                let mut states = vec![NotifyState::Reloading];
-                states.extend(NotifyState::monotonic_usec_now().ok());
-                notify(&states);
-                match daemon.reload() {
-                    Ok(()) => tracing::info!("the settings were read again"),
-                    Err(e) => tracing::error!("{e}; the settings stay as they were"),
-                }
-                notify(&[NotifyState::Ready]);
+                // Not awaited: a disk that hangs mustn't keep us from hearing that we shall end.
+                let (daemon, turn) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time));
+                tokio::task::spawn_blocking(move || {
+                    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    reload(&daemon);
+                });
                 continue;
             }
         };
@@ -262,6 +261,17 @@ async fn heed_signals(daemon: Arc<Daemon>) {
         tracing::info!("stopping at signal {number}");
         daemon.shutdown.cancel();
     }
+}
+
+fn reload(daemon: &Daemon) {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now().ok());
+    notify(&states);
+    match daemon.reload() {
+        Ok(()) => tracing::info!("the settings were read again"),
+        Err(e) => tracing::error!("{e}; the settings stay as they were"),
+    }
+    notify(&[NotifyState::Ready]);
 }
 
 async fn feed_watchdog(every: Duration) {

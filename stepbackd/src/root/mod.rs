@@ -14,6 +14,7 @@
 //! | `clocks` | whether the machine slept |
 //! | `gaps` | when nothing was watched |
 //! | `sight` | what can be seen of the root without the actor |
+//! | `looks` | a bounded time for that |
 
 mod absence;
 pub mod actor;
@@ -23,6 +24,7 @@ mod errand;
 mod fallen;
 mod gaps;
 pub mod job;
+mod looks;
 pub mod mailbox;
 pub mod perform;
 mod report;
@@ -40,6 +42,7 @@ use stepback_engine::time::Time;
 use stepback_proto::{Backend, RootLine, RootState, RootStatus, WirePath};
 
 pub use crate::root::fallen::fallen;
+use crate::root::looks::Looks;
 use crate::root::mailbox::{End, Mailbox};
 
 /// What is said to be done while an operation writes below a root.
@@ -61,6 +64,7 @@ pub struct Root {
     reported: Condvar,
     work: Mutex<Option<Work>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    looks: Looks,
 }
 
 /// What the actor told of itself last.
@@ -125,6 +129,7 @@ impl Root {
             reported: Condvar::new(),
             work: Mutex::new(None),
             thread: Mutex::new(None),
+            looks: Looks::default(),
         }
     }
 

@@ -28,7 +28,11 @@ impl Root {
             return;
         }
         let Some(whereabouts) = whereabouts else { return };
-        let presence = whereabouts.presence();
+        let (there, store) = (whereabouts.clone(), self.store.clone());
+        let Some((presence, has_store)) = self.looks.take(move || (there.presence(), store.is_dir())) else {
+            // Its file system doesn't answer: what the actor told last stays.
+            return;
+        };
         let known = status.state;
         match presence {
             Presence::Here if absent(known) => {
@@ -36,7 +40,7 @@ impl Root {
                 status.settled = Some(false);
                 without_absence(&mut status.warnings);
             }
-            Presence::Here if known != RootState::Failed && !self.store.is_dir() => {
+            Presence::Here if known != RootState::Failed && !has_store => {
                 status.state = RootState::Failed;
                 status.settled = Some(false);
                 status

@@ -1,0 +1,78 @@
+//! Looks at a file system that may not answer, for those who can't wait: one dead mount mustn't hold up what is said of
+//! all other roots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long one may take. A file system that answers does it in a fraction of this, also on a busy machine.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// So many may be under way at once for one root; each holds a thread until the file system answers.
+const LOOKS_MAX: usize = 32;
+
+/// The looks at one root that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Arc<AtomicUsize>);
+
+/// Counts one look while it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Looks {
+    /// What `look` saw; `None` when it takes too long, or when too many hang already.
+    pub(super) fn take<T: Send + 'static>(&self, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.take_within(PATIENCE, look)
+    }
+
+    fn take_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let counted = Counted(Arc::clone(&self.0));
+        if self.0.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
+            return None;
+        }
+        let (sender, seen) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("look".into()).spawn(move || {
+            let _counted = counted;
+            // Nobody may be waiting any more.
+            let _ = sender.send(look());
+        });
+        thread.ok()?;
+        seen.recv_timeout(patience).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_is_not_waited_for_and_bounded() {
+        let looks = Looks::default();
+        assert_eq!(looks.take(|| 1), Some(1));
+        let (answer, hangs) = std::sync::mpsc::channel::<()>();
+        let hangs = Arc::new(std::sync::Mutex::new(hangs));
+        for _ in 0..LOOKS_MAX {
+            let hangs = Arc::clone(&hangs);
+            let hang = move || hangs.lock().is_ok_and(|hangs| hangs.recv().is_ok());
+            assert_eq!(looks.take_within(Duration::from_millis(1), hang), None);
+        }
+        assert_eq!(looks.take(|| 1), None, "no further thread");
+        drop(answer);
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while looks.0.load(Ordering::Relaxed) > 0 {
+            assert!(std::time::Instant::now() < deadline, "never: they have ended");
+            std::thread::yield_now();
+        }
+        assert_eq!(looks.take(|| 1), Some(1));
+    }
+}
