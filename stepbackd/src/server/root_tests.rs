@@ -254,6 +254,53 @@ fn a_client_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_kept_for_a_slow_client_ends_with_a_failure() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("big"), vec![7; 12_000_000]).unwrap();
+    server.attached(&root);
+    std::fs::remove_dir(server.daemon.paths.spool()).unwrap();
+    let mut stalled = server.begin(
+        &root,
+        Verb::Cat {
+            id: Selector::Latest,
+            path: PathBuf::from("big").into(),
+        },
+    );
+    assert_eq!(server.at(&root, Verb::SessionList), Answer::Done(Reply::Empty));
+    let mut last = None;
+    while let Some(answer) = frame::read::<Answer>(&mut stalled).unwrap() {
+        last = Some(answer);
+    }
+    assert!(matches!(last, Some(Answer::Failed(_))), "{last:?}");
+}
+
+#[test]
+fn a_dead_session_ends_on_a_root_that_is_asked_all_the_time() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let root = base.join("p");
+    server.attached(&root);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let start = Verb::SessionStart {
+        name: Some("s".into()),
+        command: None,
+        pid: Some(child.id()),
+    };
+    assert!(matches!(server.at(&root, start), Answer::Done(_)));
+    eventually("the session ends", || {
+        let mut stream = server.begin(&root, Verb::SessionList);
+        let Ok(Some(Answer::Item(Item::Session(session)))) = frame::read(&mut stream) else {
+            panic!("no session")
+        };
+        session.ended_ms.is_some()
+    });
+}
+
+#[test]
 fn a_client_that_reads_a_part_of_a_diff_costs_no_look_at_everything() {
     let server = Server::start(Limits::default());
     let (_dir, base) = roots();
