@@ -20,7 +20,10 @@ fn sources(dir: &str) -> Vec<(String, String)> {
         } else if path.extension().is_some_and(|e| e == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             // A module of tests stands last in its file, but for one that is a file of its own.
-            let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let code = text
+                .split("\n#[cfg(test)]\nmod tests {")
+                .next()
+                .unwrap_or_default();
             let lines = code.lines().filter(|l| !l.trim_start().starts_with("//"));
             let name = path.strip_prefix(top()).unwrap().to_str().unwrap().to_owned();
             found.push((name, lines.collect::<Vec<_>>().join("\n")));
