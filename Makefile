@@ -21,8 +21,10 @@ demo: release
 	tests/demo.sh $(TARGET)/release
 
 # The end-to-end tests run both programs, which must be built before.
+# Then the same engine with points at which it fails or dies, each in turn.
 test: build
 	$(CARGO) test --workspace --locked
+	$(CARGO) test --locked -p stepback-engine --features fault-points --lib faults
 
 lint:
 	$(CARGO) fmt --all --check
@@ -32,6 +34,8 @@ lint:
 soak: build
 	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
 		kill:: many_clients::
+	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib faults
+	PROPTEST_CASES=1000 $(CARGO) test --locked -p stepback-engine --test it property::
 
 # Doesn't build: `make release` first, so that nothing is compiled as root.
 install:
