@@ -205,7 +205,6 @@ impl Engine {
             settings: settings.clone(),
             store: Arc::new(store),
             record,
-            record_commit: None,
             path: path.to_owned(),
             tree: Tree::new(),
             memory: None,

@@ -296,7 +296,6 @@ impl Engine {
         self.checkpoints.push(checkpoint);
         // From here on the checkpoint exists. An older record is mended when the root is opened next.
         store.set_ref(&state::ref_name(&id), record, Expected::Any)?;
-        self.record_commit = Some(record);
         if why.pin {
             store.set_ref(&format!("{}{n}", attach::pins_prefix(&id)), commit, Expected::Any)?;
             self.pins.insert(n);
@@ -332,7 +331,6 @@ impl Engine {
         let commit = self.write_record_commit(&writer, tree, now)?;
         writer.finish()?;
         store.set_ref(&state::ref_name(self.id()), commit, Expected::Any)?;
-        self.record_commit = Some(commit);
         Ok(())
     }
 

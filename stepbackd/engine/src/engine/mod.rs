@@ -41,7 +41,6 @@ use crate::checkpoint::Checkpoint;
 pub use crate::diff::patch::LineCounts;
 use crate::error::{At, Error, Result};
 use crate::node::Snapshot;
-use crate::oid::Oid;
 use crate::progress::Progress;
 use crate::redo::RedoEntry;
 use crate::rules::{GitEnvironment, Rules};
@@ -85,8 +84,6 @@ pub struct Engine {
     settings: Settings,
     store: Arc<Store>,
     record: RootRecord,
-    /// The commit that the root's ref points to; `None` before the first capture of a new root.
-    record_commit: Option<Oid>,
     path: PathBuf,
     tree: Tree,
     /// What `tree` was persisted as last.
@@ -269,11 +266,6 @@ impl Engine {
                 .at(dir)?;
         }
         self.tree.save(&file, self.id())
-    }
-
-    /// Directories that are captured, with their inode numbers.
-    pub fn for_each_dir(&self, f: &mut dyn FnMut(&crate::path::TreePath, u64)) {
-        self.tree.for_each_dir(f);
     }
 
     /// Bases by checkpoint, for walking along them.

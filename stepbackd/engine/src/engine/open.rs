@@ -64,7 +64,6 @@ impl Engine {
             settings: settings.clone(),
             store: Arc::new(store),
             record,
-            record_commit: Some(record_commit),
             path,
             tree: Tree::new(),
             memory: None,

@@ -1,4 +1,4 @@
-//! What writes below the root: rewind, restore, redo, session revert; and recovering one that was interrupted.
+//! What writes below the root: rewind, restore, redo, session revert.
 //!
 //! Each follows the same order: look at the disk, plan, checkpoint what is there, note it for redo, change, look again.
 
@@ -22,7 +22,7 @@ use crate::tree::stored;
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Put the whole root back. `None`: to the position if something is unsaved, else to the nearest along `base` that
-    /// differs from what is there.
+    /// differs from what is there; further back where all that differs would be kept.
     Rewind(Option<Select>),
     /// Put selected paths and all below them back.
     Restore(Select, Vec<TreePath>),
@@ -176,7 +176,8 @@ impl Engine {
     /// deleted a part of it. They are read again.
     fn forget_what_is_lost(&mut self, store: &Store, plan: &restore::Plan) -> Result<bool> {
         let mut lost = false;
-        for step in &plan.steps {
+        // Extras were read for this very plan, and wait in its writer.
+        for step in plan.steps.iter().filter(|step| !step.extra) {
             if let Some(Kind::File(oid) | Kind::Link(oid)) = step.from.as_ref().map(|node| node.kind)
                 && !store.has(oid)?
             {
