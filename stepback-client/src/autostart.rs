@@ -14,6 +14,7 @@ use crate::child;
 use crate::connection::{Connection, Endpoint, Probe};
 use crate::environment::{Environment, is_program};
 use crate::error::{Error, Result};
+use crate::{confined, service};
 
 /// How long `stepbackd --daemonize` may take. It returns once the daemon answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,7 +50,43 @@ pub fn connect(endpoint: &Endpoint, environment: &Environment) -> Result<Connect
             why: "STEPBACK_NO_AUTOSTART=1 forbids to start one".into(),
             hint: "run `stepback daemon start`".into(),
         }),
-        Probe::Absent => start(endpoint, environment),
+        Probe::Absent => {
+            if let Some(connection) = through_service(endpoint, environment)? {
+                return Ok(connection);
+            }
+            match confined::by(&environment.state) {
+                Some(how) => Err(Error::Absent {
+                    socket: endpoint.socket(),
+                    why: format!("this command runs in a sandbox ({how}), where none is started"),
+                    hint: "run `stepback daemon start` in a terminal of your own, or once `stepback daemon install`"
+                        .into(),
+                }),
+                None => directly(endpoint, environment),
+            }
+        }
+    }
+}
+
+/// Starts the daemon, through the service manager if it has a unit, and connects to it.
+///
+/// # Errors
+/// When the binary isn't found, or ends badly, or doesn't answer afterwards.
+pub fn start(endpoint: &Endpoint, environment: &Environment) -> Result<Connection> {
+    match through_service(endpoint, environment)? {
+        Some(connection) => Ok(connection),
+        None => directly(endpoint, environment),
+    }
+}
+
+/// `None` when there is no unit for this daemon, or its manager can't start it: an own start tells why it fails.
+fn through_service(endpoint: &Endpoint, environment: &Environment) -> Result<Option<Connection>> {
+    if service::start(environment) != Some(true) {
+        return Ok(None);
+    }
+    match endpoint.probe()? {
+        Probe::Ready(connection) => Ok(Some(connection)),
+        Probe::WrongVersion(welcome) => Err(Error::WrongVersion(welcome)),
+        Probe::Absent => Ok(None),
     }
 }
 
@@ -58,7 +95,7 @@ pub fn connect(endpoint: &Endpoint, environment: &Environment) -> Result<Connect
 ///
 /// # Errors
 /// When the binary isn't found, or ends badly, or doesn't answer afterwards.
-pub fn start(endpoint: &Endpoint, environment: &Environment) -> Result<Connection> {
+fn directly(endpoint: &Endpoint, environment: &Environment) -> Result<Connection> {
     let binary = known_binary(endpoint, environment)?;
     let failed = |e| not_run(&binary, &e);
     let child = command(&binary)
@@ -112,7 +149,11 @@ pub fn check(endpoint: &Endpoint, environment: &Environment) -> Result<()> {
     Err(last_words(&String::from_utf8_lossy(&ended.stderr), ended.status))
 }
 
-fn known_binary(endpoint: &Endpoint, environment: &Environment) -> Result<PathBuf> {
+/// The daemon's program.
+///
+/// # Errors
+/// When it isn't found, with where it was looked for.
+pub fn known_binary(endpoint: &Endpoint, environment: &Environment) -> Result<PathBuf> {
     binary(environment).ok_or_else(|| Error::Absent {
         socket: endpoint.socket(),
         why: "stepbackd is neither beside stepback nor in PATH".into(),
@@ -187,7 +228,7 @@ fn last_words(words: &str, status: ExitStatus) -> Error {
 }
 
 /// `STEPBACKD`, else the one beside this program, else the first in `PATH`.
-fn binary(environment: &Environment) -> Option<PathBuf> {
+pub fn binary(environment: &Environment) -> Option<PathBuf> {
     if let Some(named) = &environment.daemon {
         return Some(named.clone());
     }

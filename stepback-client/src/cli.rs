@@ -89,6 +89,12 @@ pub enum Command {
     /// Start, stop and ask the daemon
     #[command(subcommand)]
     Daemon(daemon::Daemon),
+    /// Check the installation; exit code 1 when something needs attention
+    ///
+    /// Looks at the programs, the settings, the service, the state directory and its disk, the socket, the daemon, its
+    /// watches, each attached directory and its store, and the clock. Names a remedy for whatever it finds. Starts no
+    /// daemon.
+    Doctor,
     Completions(completions::Args),
     Git(git::Args),
     #[command(hide = true)]
@@ -160,6 +166,9 @@ mod tests {
             "completions bash",
             "daemon start",
             "daemon logs -f",
+            "doctor",
+            "daemon install",
+            "daemon uninstall",
         ] {
             parse(&line.split(' ').collect::<Vec<_>>());
         }

@@ -7,6 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+#[cfg(not(target_os = "linux"))]
+use nix::sys::socket::sockopt::LocalPeerCred;
+#[cfg(target_os = "linux")]
+use nix::sys::socket::sockopt::PeerCredentials;
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{Answer, Hello, Item, MAGIC, Note, PROTOCOL, Progress, Reply, Request, Welcome};
 
@@ -70,6 +75,16 @@ impl Endpoint {
         &self.state
     }
 
+    /// `STEPBACK_SOCKET` names the socket.
+    pub fn is_named(&self) -> bool {
+        self.explicit.is_some()
+    }
+
+    /// The process of the daemon that serves, or that served last and was killed, as it wrote it down.
+    pub fn recorded_pid(&self) -> Option<u32> {
+        Some(self.note()?.pid)
+    }
+
     /// The socket that a daemon is looked for first: `STEPBACK_SOCKET`, else what `STATE/daemon.json` names, else the
     /// default.
     pub fn socket(&self) -> PathBuf {
@@ -104,10 +119,13 @@ impl Endpoint {
 
     /// What the running daemon wrote down about itself. A file that is missing, half-written or of another shape only
     /// means that there is nothing to learn from it.
-    fn recorded(&self) -> Option<PathBuf> {
+    fn note(&self) -> Option<Note> {
         let bytes = std::fs::read(self.state.join("daemon.json")).ok()?;
-        let note: Note = serde_json::from_slice(&bytes).ok()?;
-        let socket = note.socket();
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    fn recorded(&self) -> Option<PathBuf> {
+        let socket = self.note()?.socket();
         socket.is_absolute().then_some(socket)
     }
 }
@@ -135,6 +153,7 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
             });
         }
     };
+    check_peer(&stream, socket)?;
     let mut connection = Connection {
         stream: BufReader::new(stream),
     };
@@ -227,6 +246,26 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whoever listens must be our own user: nobody else is told our paths, nor believed.
+fn check_peer(stream: &UnixStream, socket: &Path) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    let peer = getsockopt(stream, PeerCredentials).map(|peer| peer.uid());
+    #[cfg(not(target_os = "linux"))]
+    let peer = getsockopt(stream, LocalPeerCred).map(|peer| peer.uid());
+    let peer = peer.map_err(|e| Error::Io {
+        path: socket.to_owned(),
+        source: e.into(),
+    })?;
+    let me = nix::unistd::geteuid().as_raw();
+    if peer == me {
+        return Ok(());
+    }
+    Err(Error::Stranger {
+        socket: socket.to_owned(),
+        who: peer,
+    })
 }
 
 /// Whether the other side closed, as a daemon does that ends.

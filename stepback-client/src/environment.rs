@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
@@ -31,7 +32,28 @@ pub struct Environment {
     pub lv: bool,
     /// `PATH`.
     pub path: Option<OsString>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `XDG_CONFIG_HOME`, else `~/.config`.
+    pub config_home: Option<PathBuf>,
+    /// Variables that say where the daemon has its things, or agents theirs: a service has to be told them.
+    pub for_service: Vec<(&'static str, OsString)>,
 }
+
+/// Of the variables above, those that may be in a shell and aren't in a service.
+const FOR_SERVICE: &[&str] = &[
+    "STEPBACK_STATE_DIR",
+    "STEPBACK_CONFIG",
+    "STEPBACK_LOG",
+    "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "GEMINI_CLI_HOME",
+    "QWEN_HOME",
+    "COPILOT_HOME",
+    "OPENCODE_CONFIG_DIR",
+];
 
 impl Environment {
     /// Reads the process's environment.
@@ -55,10 +77,12 @@ impl Environment {
                 });
             }
         };
+        let home = absolute("HOME");
         Ok(Self {
             socket: path("STEPBACK_SOCKET")?,
             state,
-            runtime: absolute("XDG_RUNTIME_DIR"),
+            // The daemon passes over one that isn't its user's, too.
+            runtime: absolute("XDG_RUNTIME_DIR").filter(|dir| is_ours(dir)),
             daemon: path("STEPBACKD")?,
             no_autostart: var("STEPBACK_NO_AUTOSTART").is_some_and(|v| v == "1"),
             pwd: absolute("PWD"),
@@ -66,6 +90,12 @@ impl Environment {
             less: env::var_os("LESS").is_some(),
             lv: env::var_os("LV").is_some(),
             path: env::var_os("PATH"),
+            config_home: absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config"))),
+            home,
+            for_service: FOR_SERVICE
+                .iter()
+                .filter_map(|name| Some((*name, var(name)?)))
+                .collect(),
         })
     }
 
@@ -82,6 +112,10 @@ impl Environment {
 /// Whether `path` is a file that we may execute.
 pub fn is_program(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
+}
+
+fn is_ours(dir: &Path) -> bool {
+    std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == nix::unistd::geteuid().as_raw())
 }
 
 /// Names of the variables that steer git, which it must not see: `GIT_*` but `GIT_PAGER`.

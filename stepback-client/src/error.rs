@@ -31,6 +31,9 @@ pub enum Error {
     /// Something answers, but doesn't go on.
     #[error("the daemon doesn't answer: {0}")]
     Silent(String),
+    /// Another user listens at the socket.
+    #[error("user {who} listens at {}, not this one", socket.display())]
+    Stranger { socket: PathBuf, who: u32 },
     /// The daemon speaks another protocol.
     #[error("{}", mismatch(.0))]
     WrongVersion(Welcome),
@@ -72,6 +75,7 @@ impl Error {
             Self::Absent { .. } | Self::Silent(_) | Self::Lost(_) => FailureKind::DaemonUnavailable,
             Self::NotStarted { config: true, .. } => FailureKind::Config,
             Self::NotStarted { .. } => FailureKind::DaemonUnavailable,
+            Self::Stranger { .. } => FailureKind::Permission,
             Self::WrongVersion(_) => FailureKind::VersionMismatch,
             Self::Environment { .. } => FailureKind::Config,
             Self::Io { source, .. } => match source.kind() {
@@ -97,6 +101,11 @@ impl Error {
             }
             Self::WrongVersion(_) => {
                 "update stepback, or run `stepback daemon restart` to start the daemon that belongs to it"
+                    .into()
+            }
+            Self::Stranger { .. } => {
+                "run stepback as the user whose daemon it is (without sudo), or set STEPBACK_SOCKET and \
+                 STEPBACK_STATE_DIR to places of your own"
                     .into()
             }
             Self::Silent(_) => {

@@ -164,7 +164,7 @@ mod tests {
             (
                 "--color never daemon",
                 "a command is missing",
-                "`stepback daemon` takes one of start, stop, restart, status, logs",
+                "`stepback daemon` takes one of start, stop, restart, status, logs, install, uninstall",
             ),
             (
                 "-C session session",

@@ -3,22 +3,23 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
 use stepback_proto::{DaemonInfo, Failure, FailureKind, Reply, Request, Verb, WirePath};
 
 use crate::app::App;
 use crate::autostart;
 use crate::connection::{Connection, Probe};
 use crate::error::{At, Error, Result};
+use crate::process;
 use crate::reader;
 use crate::render::path::one_line;
 use crate::render::{json, written};
+use crate::service;
 
 /// How long a daemon may take to go. It takes the pending checkpoints and exits within 5 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,6 +47,10 @@ pub enum Daemon {
         #[arg(short, long)]
         follow: bool,
     },
+    /// Have systemd (launchd on macOS) start it now and at each login
+    Install,
+    /// Take that back; checkpoints stay, and the next command that needs the daemon starts it
+    Uninstall,
 }
 
 pub fn run(app: &App, daemon: Daemon) -> Result<u8> {
@@ -62,6 +67,8 @@ pub fn run(app: &App, daemon: Daemon) -> Result<u8> {
             }
             Ok(0)
         }
+        Daemon::Install => install(app),
+        Daemon::Uninstall => uninstall(app),
         Daemon::Restart => {
             autostart::check(&app.endpoint, &app.environment)?;
             stop(app)?;
@@ -83,8 +90,58 @@ fn start(app: &App) -> Result<u8> {
     Ok(0)
 }
 
+fn install(app: &App) -> Result<u8> {
+    let binary = autostart::known_binary(&app.endpoint, &app.environment)?;
+    let binary = std::path::absolute(&binary).at(&binary)?;
+    autostart::check(&app.endpoint, &app.environment)?;
+    let new = service::put(&app.environment, &binary)?;
+    // One that was started by hand makes room for the one that the manager looks after.
+    if new || !by_manager(app)? {
+        stop(app)?;
+    }
+    service::enable(&app.environment)?;
+    start(app)?;
+    let file = service::installed(&app.environment).map(|unit| unit.file);
+    app.printer.note(&format!(
+        "installed: {}",
+        file.unwrap_or_default().to_string_lossy()
+    ));
+    Ok(0)
+}
+
+/// Whether the daemon that runs is one that systemd started.
+fn by_manager(app: &App) -> Result<bool> {
+    Ok(match service::look(&app.endpoint, &app.environment)? {
+        Probe::Ready(connection) => service::looks_after(ping(connection)?.pid),
+        Probe::WrongVersion(_) | Probe::Absent => false,
+    })
+}
+
+fn uninstall(app: &App) -> Result<u8> {
+    let unit = service::installed(&app.environment);
+    service::remove(&app.environment)?;
+    let left = service::installed(&app.environment);
+    // One that was started by hand goes on.
+    let running = match service::look(&app.endpoint, &app.environment)? {
+        Probe::Ready(connection) => Some(ping(connection)?),
+        Probe::WrongVersion(_) | Probe::Absent => None,
+    };
+    report(app, running.as_ref())?;
+    if !app.printer.json {
+        app.printer.text(&match (unit, left) {
+            (_, Some(left)) => format!(
+                "disabled; {} belongs to a package and stays\n",
+                left.file.display()
+            ),
+            (Some(unit), None) => format!("removed {}\n", unit.file.display()),
+            (None, None) => "not installed\n".into(),
+        })?;
+    }
+    Ok(0)
+}
+
 fn status(app: &App) -> Result<u8> {
-    match app.endpoint.probe()? {
+    match service::look(&app.endpoint, &app.environment)? {
         Probe::Ready(connection) => {
             report(app, Some(&ping(connection)?))?;
             Ok(0)
@@ -154,11 +211,11 @@ fn ask(connection: Connection, verb: Verb) -> Result<Reply> {
 
 /// Stops the daemon and waits until its process is gone; its id, if one ran.
 fn stop(app: &App) -> Result<Option<u32>> {
-    let pid = match app.endpoint.probe()? {
+    let pid = match service::look(&app.endpoint, &app.environment)? {
         Probe::Absent => return Ok(None),
         Probe::WrongVersion(welcome) => {
             // It doesn't know our requests, but every daemon knows this signal.
-            terminate(welcome.pid)?;
+            process::terminate(welcome.pid)?;
             welcome.pid
         }
         Probe::Ready(connection) => {
@@ -175,7 +232,7 @@ fn stop(app: &App) -> Result<Option<u32>> {
         }
     };
     let deadline = Instant::now() + STOP_TIMEOUT;
-    while alive(pid) {
+    while process::is_there(pid) {
         if Instant::now() > deadline {
             return Err(Error::Told(Failure {
                 kind: FailureKind::Busy,
@@ -193,42 +250,15 @@ fn stop(app: &App) -> Result<Option<u32>> {
     Ok(Some(pid))
 }
 
-fn terminate(pid: u32) -> Result<()> {
-    match signal::kill(process(pid), Signal::SIGTERM) {
-        Ok(()) | Err(Errno::ESRCH) => Ok(()),
-        Err(e) => Err(Error::Io {
-            path: format!("process {pid}").into(),
-            source: e.into(),
-        }),
-    }
-}
-
-/// Whether the process runs. One that has ended but that its parent hasn't asked after yet doesn't.
-fn alive(pid: u32) -> bool {
-    if signal::kill(process(pid), None) == Err(Errno::ESRCH) {
-        return false;
-    }
-    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else {
-        return !Path::new("/proc/self").exists();
-    };
-    let state = stat
-        .iter()
-        .rposition(|b| *b == b')')
-        .and_then(|end| stat.get(end + 2));
-    !matches!(state, Some(b'Z' | b'X'))
-}
-
-/// The process of this id and no group: 0 and numbers that are none are nobody.
-fn process(pid: u32) -> Pid {
-    Pid::from_raw(i32::try_from(pid).ok().filter(|p| *p > 0).unwrap_or(i32::MAX))
-}
-
 fn logs(app: &App, follow: bool) -> Result<u8> {
-    let path = log_file(app)?;
+    let Some(path) = log_file(app)? else {
+        return journal(app, follow);
+    };
     let mut file = File::open(&path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Error::Environment {
             message: format!("there is no log at {}", path.display()),
-            hint: "a daemon that systemd started logs to the journal: journalctl --user -u stepbackd".into(),
+            hint: "no daemon has run yet; one that systemd starts logs to the journal: journalctl --user -u stepbackd"
+                .into(),
         },
         _ => Error::Io {
             path: path.clone(),
@@ -262,14 +292,31 @@ fn logs(app: &App, follow: bool) -> Result<u8> {
     }
 }
 
-/// What the running daemon names, else where one logs by default.
-fn log_file(app: &App) -> Result<PathBuf> {
-    let named = match app.endpoint.probe()? {
-        Probe::Ready(connection) => ping(connection)?.log,
-        Probe::WrongVersion(_) | Probe::Absent => None,
-    };
-    Ok(named.map_or_else(
-        || app.endpoint.state().join("log/stepbackd.log"),
-        |p| p.as_path().to_owned(),
-    ))
+/// The log in the journal, by the user's own journalctl.
+fn journal(app: &App, follow: bool) -> Result<u8> {
+    let program = app
+        .environment
+        .program("journalctl")
+        .ok_or_else(|| Error::Environment {
+            message: "the daemon logs to the journal, and journalctl is not in PATH".into(),
+            hint: "install systemd's journalctl, or start the daemon by hand: then it logs to a file".into(),
+        })?;
+    let mut command = Command::new(&program);
+    command.args(["--user", "--unit", service::NAME, "--output", "short-iso"]);
+    if follow {
+        command.arg("--follow");
+    }
+    // It becomes us: its pager, its exit code.
+    Err(command.exec()).at(program)
+}
+
+/// The log file that the running daemon names, else where one logs by default; `None` when it logs to the journal.
+fn log_file(app: &App) -> Result<Option<PathBuf>> {
+    let default = app.endpoint.state().join("log/stepbackd.log");
+    Ok(match service::look(&app.endpoint, &app.environment)? {
+        Probe::Ready(connection) => ping(connection)?.log.map(|log| log.as_path().to_owned()),
+        Probe::WrongVersion(_) | Probe::Absent => {
+            Some(default).filter(|file| file.exists() || service::installed(&app.environment).is_none())
+        }
+    })
 }

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod daemon;
 pub mod detach;
 pub mod diff;
+pub mod doctor;
 pub mod drop;
 pub mod export;
 pub mod git;
@@ -60,6 +61,7 @@ pub fn run(app: &App, command: Command) -> Result<u8> {
         Command::Watch => watch::run(app),
         Command::Export(args) => export::run(app, &args),
         Command::Daemon(daemon) => daemon::run(app, daemon),
+        Command::Doctor => doctor::run(app),
         Command::Completions(args) => completions::run(app, &args),
         Command::Git(args) => git::run(app, &args),
         Command::Man(args) => man::run(&args),

@@ -1,0 +1,198 @@
+//! What may be wrong with an installation: a table of checks, each in a function of its own. None starts a daemon, and
+//! none opens a store: what only the daemon knows it is asked.
+
+mod daemon;
+mod installation;
+mod places;
+mod roots;
+
+use std::time::Duration;
+
+use stepback_proto::{DaemonInfo, Reply, Verb};
+
+use crate::app::App;
+use crate::connection::Probe;
+use crate::error::{Error, Result};
+use crate::service;
+
+pub use roots::RootFound;
+
+/// How long the daemon may say nothing. A check of a large store tells how far it is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing; all works.
+    Note,
+    /// Something isn't as it should be.
+    Warning,
+    /// Edits aren't kept, or can't be put back, until it is mended.
+    Error,
+}
+
+impl Severity {
+    /// As in `--json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Something that was found, with its remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The check that found it.
+    pub check: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// One sentence.
+    pub message: String,
+    /// What to do; never empty.
+    pub hint: String,
+}
+
+/// What a check came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What is fine, for people; may be empty.
+    pub fine: String,
+    found: Vec<(Severity, String, String)>,
+}
+
+impl Outcome {
+    /// Nothing to say but that it is fine.
+    fn fine(words: impl Into<String>) -> Self {
+        Self {
+            fine: words.into(),
+            found: Vec::new(),
+        }
+    }
+
+    /// One finding.
+    fn one(severity: Severity, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let mut outcome = Self::default();
+        outcome.add(severity, message, hint);
+        outcome
+    }
+
+    fn add(&mut self, severity: Severity, message: impl Into<String>, hint: impl Into<String>) {
+        self.found.push((severity, message.into(), hint.into()));
+    }
+
+    fn error(&mut self, severity: Severity, error: &Error) {
+        let hint = match error.hint() {
+            hint if hint.is_empty() => "see `stepback daemon logs`".to_owned(),
+            hint => hint,
+        };
+        self.add(severity, error.to_string(), hint);
+    }
+}
+
+/// What every check may look at.
+pub struct Patient<'a> {
+    app: &'a App,
+    daemon: DaemonFound,
+    roots: Vec<RootFound>,
+}
+
+/// The daemon, as it was found.
+enum DaemonFound {
+    Runs(DaemonInfo),
+    OfOtherProtocol(Error),
+    Mute(Error),
+    Absent,
+}
+
+/// A check: its name, and what looks.
+type Check = (&'static str, fn(&Patient<'_>) -> Outcome);
+
+/// The checks, in the order in which they are told. Whoever adds one adds a line here, and one in README.md.
+const CHECKS: &[Check] = &[
+    ("programs", installation::programs),
+    ("settings", installation::settings),
+    ("git", installation::git),
+    ("unit", installation::unit),
+    ("state", places::state),
+    ("disk", places::disk),
+    ("file-system", places::file_system),
+    ("socket", places::socket),
+    ("daemon", daemon::daemon),
+    ("watches", daemon::watches),
+    ("roots", roots::roots),
+    ("stores", roots::stores),
+    ("clock", roots::clock),
+];
+
+/// Runs every check: its name, what is fine, and what was found.
+pub fn examine(app: &App) -> Vec<(&'static str, String, Vec<Finding>)> {
+    let daemon = find_daemon(app);
+    let roots = match daemon {
+        DaemonFound::Runs(_) => roots::find(app),
+        _ => Vec::new(),
+    };
+    let patient = Patient { app, daemon, roots };
+    CHECKS
+        .iter()
+        .map(|(check, look)| {
+            let outcome = look(&patient);
+            let findings = outcome
+                .found
+                .into_iter()
+                .map(|(severity, message, hint)| Finding {
+                    check,
+                    severity,
+                    message,
+                    hint,
+                });
+            (*check, outcome.fine, findings.collect())
+        })
+        .collect()
+}
+
+fn find_daemon(app: &App) -> DaemonFound {
+    let found = service::look(&app.endpoint, &app.environment);
+    let connection = match found {
+        Ok(Probe::Ready(connection)) => connection,
+        Ok(Probe::WrongVersion(welcome)) => {
+            return DaemonFound::OfOtherProtocol(Error::WrongVersion(welcome));
+        }
+        Ok(Probe::Absent) => return DaemonFound::Absent,
+        Err(e) => return DaemonFound::Mute(e),
+    };
+    let answer = connection
+        .limit(Some(PATIENCE))
+        .and_then(|()| app.ask_on(connection, std::path::Path::new("/"), Verb::Ping, &mut |_| Ok(())));
+    match answer {
+        Ok(Reply::Daemon(info)) => DaemonFound::Runs(info),
+        Ok(_) => DaemonFound::Mute(Error::Unexpected("ping")),
+        Err(e) => DaemonFound::Mute(e),
+    }
+}
+
+/// A question to the daemon that runs.
+fn ask(
+    app: &App,
+    place: &std::path::Path,
+    verb: Verb,
+    each: &mut dyn FnMut(stepback_proto::Item),
+) -> Result<Reply> {
+    match service::look(&app.endpoint, &app.environment)? {
+        Probe::Ready(connection) => {
+            connection.limit(Some(PATIENCE))?;
+            app.ask_on(connection, place, verb, &mut |item| {
+                each(item);
+                Ok(())
+            })
+        }
+        Probe::WrongVersion(welcome) => Err(Error::WrongVersion(welcome)),
+        Probe::Absent => Err(Error::Absent {
+            socket: app.endpoint.socket(),
+            why: "it has ended meanwhile".into(),
+            hint: "see `stepback daemon logs`".into(),
+        }),
+    }
+}

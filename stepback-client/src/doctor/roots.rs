@@ -1,0 +1,214 @@
+//! The attached directories, as the daemon tells of them.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use stepback_proto::{Item, Reply, RootState, RootStatus, Verb, Warning};
+
+use super::{Outcome, Patient, Severity, ask};
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::render::count;
+use crate::render::path::{one_line, shown};
+
+/// A checkpoint may be so much younger than now, in milliseconds, before the clock is in doubt.
+const AHEAD_MS_MAX: i64 = 60_000;
+
+/// Kinds of warnings that are about the store.
+const OF_STORE: &[&str] = &["store_damaged", "damaged"];
+
+/// Kinds of warnings that nothing is wrong with.
+const NOTES: &[&str] = &["session_open"];
+
+/// An attached directory.
+pub struct RootFound {
+    path: PathBuf,
+    status: Result<RootStatus>,
+}
+
+impl RootFound {
+    /// The watches that it holds.
+    pub fn watches(&self) -> u64 {
+        self.status.as_ref().map_or(0, |status| status.watches)
+    }
+}
+
+/// Asks about every root, and has its store verified.
+pub fn find(app: &App) -> Vec<RootFound> {
+    let mut lines = Vec::new();
+    let told = ask(app, "/".as_ref(), Verb::Roots, &mut |item| {
+        if let Item::Root(line) = item {
+            lines.push(line);
+        }
+    });
+    if let Err(e) = told {
+        return vec![RootFound {
+            path: "/".into(),
+            status: Err(e),
+        }];
+    }
+    lines
+        .into_iter()
+        .map(|line| {
+            let path = line.path.as_path().to_owned();
+            let status = match ask(app, &path, Verb::Status { verify: true }, &mut |_| {}) {
+                Ok(Reply::Status(status)) => status.root.ok_or(Error::Unexpected("status")),
+                Ok(_) => Err(Error::Unexpected("status")),
+                // One whose store can't be opened is verified by nobody, but has a status.
+                Err(Error::Told(_)) => plain_status(app, &path),
+                Err(e) => Err(e),
+            };
+            RootFound { path, status }
+        })
+        .collect()
+}
+
+fn plain_status(app: &App, path: &std::path::Path) -> Result<RootStatus> {
+    match ask(app, path, Verb::Status { verify: false }, &mut |_| {})? {
+        Reply::Status(status) => status.root.ok_or(Error::Unexpected("status")),
+        _ => Err(Error::Unexpected("status")),
+    }
+}
+
+/// Each is watched, and nothing is left unfinished.
+pub fn roots(patient: &Patient<'_>) -> Outcome {
+    let mut outcome = Outcome::fine(count(
+        patient.roots.len() as u64,
+        "attached directory",
+        "attached directories",
+    ));
+    for root in &patient.roots {
+        let path = shown(&root.path.clone().into());
+        let status = match &root.status {
+            Ok(status) => status,
+            Err(e) => {
+                outcome.error(Severity::Error, e);
+                continue;
+            }
+        };
+        if let Some(unfinished) = &status.unfinished {
+            outcome.add(
+                Severity::Error,
+                format!(
+                    "{path}: a {} to {} was interrupted",
+                    one_line(&unfinished.operation),
+                    unfinished.target
+                ),
+                format!("`stepback -C {path} recover` finishes it, `recover --undo` takes it back"),
+            );
+        }
+        let lost = matches!(
+            status.state,
+            RootState::Failed | RootState::Missing | RootState::Replaced
+        );
+        let mut named = false;
+        for warning in status.warnings.iter().filter(|w| !OF_STORE.contains(&&*w.kind)) {
+            let severity = severity(warning, lost && !named);
+            named = true;
+            outcome.add(
+                severity,
+                format!("{path}: {}", one_line(&warning.message)),
+                hint(warning),
+            );
+        }
+        if lost && !named {
+            outcome.add(
+                Severity::Error,
+                format!("{path}: nothing is captured there"),
+                format!("`stepback -C {path} status` says why"),
+            );
+        }
+    }
+    outcome
+}
+
+fn severity(warning: &Warning, lost: bool) -> Severity {
+    if lost {
+        return Severity::Error;
+    }
+    // A limit can be raised; a file system without events is as it is.
+    let as_it_is = warning.kind == "polling" && !warning.hint.contains("sysctl");
+    if as_it_is || NOTES.contains(&&*warning.kind) {
+        return Severity::Note;
+    }
+    Severity::Warning
+}
+
+fn hint(warning: &Warning) -> String {
+    if warning.hint.is_empty() {
+        return "see `stepback daemon logs`".into();
+    }
+    one_line(&warning.hint)
+}
+
+/// Every checkpoint can be read.
+pub fn stores(patient: &Patient<'_>) -> Outcome {
+    let mut outcome = Outcome::fine("verified");
+    for root in &patient.roots {
+        let Ok(status) = &root.status else { continue };
+        for warning in status.warnings.iter().filter(|w| OF_STORE.contains(&&*w.kind)) {
+            let path = shown(&root.path.clone().into());
+            outcome.add(
+                Severity::Error,
+                format!("{path}: {}", one_line(&warning.message)),
+                hint(warning),
+            );
+        }
+    }
+    outcome
+}
+
+/// No checkpoint was made later than now.
+pub fn clock(patient: &Patient<'_>) -> Outcome {
+    let now = Timestamp::now().as_millisecond();
+    let ahead = patient.roots.iter().filter_map(|root| {
+        let last = root.status.as_ref().ok()?.last?;
+        is_ahead(last.time_ms, now).then_some((root, last))
+    });
+    let mut outcome = Outcome::fine("no checkpoint is younger than now");
+    for (root, last) in ahead {
+        outcome.add(
+            Severity::Warning,
+            format!(
+                "{}: checkpoint {} is from later than now: the clock was ahead then, or is behind now",
+                shown(&root.path.clone().into()),
+                last.id
+            ),
+            "set the clock; numbers and `~2` name checkpoints whatever the clock says",
+        );
+    }
+    outcome
+}
+
+fn is_ahead(made_ms: i64, now_ms: i64) -> bool {
+    made_ms.saturating_sub(now_ms) > AHEAD_MS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_of_later_than_now_is_doubted() {
+        assert!(!is_ahead(1_000, 2_000) && !is_ahead(AHEAD_MS_MAX, 0));
+        assert!(is_ahead(AHEAD_MS_MAX + 1, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_mended_is_a_note() {
+        let of = |kind: &str, hint: &str| Warning {
+            kind: kind.into(),
+            message: "m".into(),
+            hint: hint.into(),
+        };
+        let limit = of(
+            "polling",
+            "raise the limit: sudo sysctl fs.inotify.max_user_watches=1",
+        );
+        assert_eq!(severity(&limit, false), Severity::Warning);
+        assert_eq!(severity(&of("polling", "`stepback save`"), false), Severity::Note);
+        assert_eq!(severity(&of("config", "x"), false), Severity::Warning);
+        assert_eq!(severity(&of("root_missing", "x"), true), Severity::Error);
+        assert_eq!(hint(&of("x", "")), "see `stepback daemon logs`");
+    }
+}

@@ -1,0 +1,111 @@
+//! `doctor` finds what is wrong, names a remedy, and starts nothing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+use stepback_tests::{Project, Sandbox, keys};
+
+/// What it finds, after the shape was checked.
+#[track_caller]
+fn findings(project: &Project<'_>, code: i32) -> Vec<Value> {
+    let answer = project.json_code(&["doctor"], code);
+    keys(&answer, &["ok", "findings"]);
+    assert_eq!(answer["ok"], code == 0, "{answer:#}");
+    let findings = answer["findings"].as_array().unwrap().clone();
+    for finding in &findings {
+        keys(finding, &["check", "severity", "message", "hint"]);
+        assert_ne!(finding["hint"], "", "a remedy for each: {finding}");
+    }
+    findings
+}
+
+/// That a finding of this check has this severity, and words in message or hint.
+#[track_caller]
+fn found(findings: &[Value], check: &str, severity: &str, words: &str) {
+    let hit = findings.iter().any(|f| {
+        f["check"] == check
+            && f["severity"] == severity
+            && format!("{} {}", f["message"], f["hint"]).contains(words)
+    });
+    assert!(hit, "{check}, {severity}, {words:?} in {findings:#?}");
+}
+
+#[test]
+fn all_is_well_and_nothing_is_started() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let without = findings(&project, 1);
+    found(&without, "daemon", "warning", "stepback daemon start");
+    assert!(!sandbox.state().exists(), "it starts no daemon");
+
+    project.attach();
+    let with = findings(&project, 0);
+    assert!(with.iter().all(|f| f["severity"] == "note"), "{with:#?}");
+    let said = project.stepback(&["doctor"]).exits(0).text();
+    assert!(said.ends_with("all is well\n"), "{said}");
+    for check in [
+        "programs", "settings", "state", "disk", "socket", "daemon", "watches", "roots", "stores", "clock",
+    ] {
+        assert!(said.contains(&format!("ok       {check}: ")), "{check} in {said}");
+    }
+}
+
+#[test]
+fn places_that_others_reach_are_found() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    fs::set_permissions(sandbox.state(), Permissions::from_mode(0o755)).unwrap();
+    let run = sandbox.dir().join("run/stepback");
+    fs::set_permissions(&run, Permissions::from_mode(0o770)).unwrap();
+    let found_now = findings(&project, 1);
+    found(&found_now, "state", "warning", "chmod go= ");
+    found(&found_now, "socket", "warning", run.to_str().unwrap());
+    for dir in [sandbox.state(), run] {
+        fs::set_permissions(dir, Permissions::from_mode(0o700)).unwrap();
+    }
+    findings(&project, 0);
+}
+
+#[test]
+fn broken_settings_and_a_missing_program_are_found() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    sandbox.configure("settle_ms = oops\n");
+    found(&findings(&project, 1), "settings", "error", "config.toml:1");
+    sandbox.configure("");
+    findings(&project, 0);
+    let nowhere = [("STEPBACKD", "/nonexistent/stepbackd")];
+    let said = project.stepback_env(&["doctor"], &nowhere).exits(1);
+    assert!(
+        said.text().contains("error    programs: /nonexistent/stepbackd"),
+        "{said:#?}"
+    );
+    let no_git = [("PATH", "/nonexistent")];
+    let said = project.stepback_env(&["doctor"], &no_git).exits(1);
+    assert!(said.text().contains("warning  git: "), "{said:#?}");
+}
+
+#[test]
+fn roots_that_need_attention_are_found() {
+    let sandbox = Sandbox::new();
+    let (gone, damaged) = (sandbox.project("gone"), sandbox.project("damaged"));
+    for project in [&gone, &damaged] {
+        project.write("a", "v1\n");
+        project.attach();
+        project.write("a", "v2\n");
+        project.save();
+    }
+    fs::remove_dir_all(&gone.path).unwrap();
+    damaged.stepback(&["daemon", "stop"]).exits(0);
+    let id = damaged.store().join("refs/checkpoints");
+    let root = fs::read_dir(id).unwrap().next().unwrap().unwrap().path();
+    fs::write(root.join("watch/1"), "").unwrap();
+    damaged.stepback(&["daemon", "start"]).exits(0);
+    damaged.settle();
+    let now = findings(&damaged, 1);
+    found(&now, "roots", "error", gone.path.to_str().unwrap());
+    found(&now, "stores", "error", "watch/1");
+}
