@@ -5,8 +5,8 @@ use std::io::Cursor;
 use proptest::prelude::*;
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{
-    Answer, Consent, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Item, MAGIC, PROTOCOL, Request, Selector,
-    Verb, Welcome, WirePath,
+    Answer, Consent, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Hook, HookEvent, Item, MAGIC, PROTOCOL,
+    Request, Selector, Tool, Verb, Welcome, WirePath,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -66,6 +66,35 @@ fn requests_and_answers_of_protocol_1() {
             "0100000000000000",
             "6d",
             "0000000000000000"
+        )
+    );
+    let hook = Verb::Hook(Box::new(Hook {
+        agent: "a".into(),
+        session: "s".into(),
+        transcript: None,
+        pid: Some(258),
+        event: HookEvent::ToolStart(Tool {
+            name: "t".into(),
+            edits: vec![],
+            destructive: true,
+        }),
+    }));
+    assert_eq!(
+        hex(&frame::encode(&hook).unwrap()),
+        concat!(
+            "18000000",
+            "0100000000000000",
+            "61",
+            "0100000000000000",
+            "73",
+            "00",
+            "01",
+            "02010000",
+            "02000000",
+            "0100000000000000",
+            "74",
+            "0000000000000000",
+            "01"
         )
     );
     let bytes = Answer::Item(Item::Bytes(vec![1, 2]));

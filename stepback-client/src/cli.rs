@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::commands::{
-    attach, completions, daemon, detach, diff, drop, export, git, list, man, pin, recover, redo, restore,
-    rewind, run, save, session, show, status,
+    attach, completions, daemon, detach, diff, drop, export, git, hook, list, man, pin, recover, redo,
+    restore, rewind, run, save, session, show, status,
 };
 
 /// Where the help lists the options that every command has.
@@ -97,6 +97,7 @@ pub enum Command {
     Doctor,
     Completions(completions::Args),
     Git(git::Args),
+    Hook(hook::Args),
     #[command(hide = true)]
     Man(man::Args),
 }

@@ -6,6 +6,7 @@
 //!
 //! Data goes to stdout, everything else to stderr. Only `render` prints, only `environment` reads the environment.
 
+mod agents;
 mod app;
 mod autostart;
 mod child;

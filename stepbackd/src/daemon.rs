@@ -17,6 +17,7 @@ use crate::convert;
 use crate::cookie::Cookies;
 use crate::error::{At, Error, Result};
 use crate::first_looks;
+use crate::hooks_seen::HooksSeen;
 use crate::locks::{Locks, Reach};
 use crate::paths::Paths;
 use crate::place;
@@ -74,6 +75,8 @@ pub struct Daemon {
     log: Option<PathBuf>,
     started: Instant,
     alive: Alive,
+    /// When hooks were heard of.
+    pub hooks_seen: HooksSeen,
     /// When no daemon was running before this one.
     pub away: Option<(Time, Time)>,
 }
@@ -116,6 +119,7 @@ impl Daemon {
             started: Instant::now(),
             alive,
             away,
+            hooks_seen: HooksSeen::read(paths.hooks()),
             paths,
         });
         daemon.log_settings();

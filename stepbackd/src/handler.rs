@@ -2,17 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stepback_engine::engine::{Engine, Operation, Settings};
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
-use stepback_proto::{Answer, Attach, Failure, FailureKind, Item, Reply, Request, Status, Verb, WirePath};
+use stepback_proto::{
+    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, Status, Verb, WirePath,
+};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::convert;
 use crate::daemon::Daemon;
-use crate::outlet::Outlet;
+use crate::outlet::{self, Outlet};
 use crate::place;
 use crate::process;
 use crate::root::job::{Errand, Job};
@@ -27,6 +29,9 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a label, and of a command that is kept with its session: lists carry them.
 const TEXT_BYTES_MAX: usize = 4096;
+
+/// The most bytes of a name that an agent's hook tells.
+const NAME_BYTES_MAX: usize = 256;
 
 /// Answers `request`. Returns when the answer is complete, or when an actor has taken the request over.
 pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
@@ -56,6 +61,11 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
             .await;
         }
         Verb::Watch => watch(daemon, place, answers).await,
+        Verb::Hook(hook) => blocking(move || self::hook(&daemon, &place, *hook, answers, progress)).await,
+        Verb::HooksSeen => {
+            let seen = daemon.hooks_seen.list();
+            finish(answers, Ok(Reply::HooksSeen(seen))).await;
+        }
         Verb::Status { verify } => status(daemon, place, verify, answers, progress).await,
         Verb::Attach(attach) => blocking(move || self::attach(&daemon, attach, answers, progress)).await,
         Verb::Detach { forget, exact } => {
@@ -218,6 +228,8 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
         | Verb::Roots
         | Verb::Status { .. }
         | Verb::Watch
+        | Verb::Hook(_)
+        | Verb::HooksSeen
         | Verb::Ping
         | Verb::Shutdown => {
             return Err(convert::fail(FailureKind::Internal, "not a job of a root", ""));
@@ -380,6 +392,41 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         }))));
     })
     .await;
+}
+
+/// An agent's word is taken at once: only before a command that may destroy work does the agent wait for the answer.
+fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress: Arc<Progress>) {
+    let tool = match &mut hook.event {
+        HookEvent::TurnStart { prompt, .. } | HookEvent::TurnEnd { prompt } => {
+            *prompt = prompt.take().map(shortened);
+            None
+        }
+        HookEvent::ToolStart(tool) | HookEvent::ToolEnd(tool) => Some(&tool.name),
+        HookEvent::SessionStart | HookEvent::SessionEnd => None,
+    };
+    // They stand in checkpoints, and in every list.
+    let names = [&hook.agent, &hook.session].into_iter().chain(tool);
+    if names
+        .into_iter()
+        .any(|name| name.is_empty() || name.len() > NAME_BYTES_MAX)
+    {
+        let message = "the name of an agent, a session or a tool is empty or too long";
+        let hint = format!("at most {NAME_BYTES_MAX} bytes");
+        return answers.finish(Err(convert::fail(FailureKind::Usage, message, hint)));
+    }
+    daemon.hooks_seen.heard(&hook.agent, root::now());
+    let waits = matches!(&hook.event, HookEvent::ToolStart(tool) if tool.destructive);
+    let Some(root) = daemon.root_at(place) else {
+        return answers.finish(Ok(Reply::Empty));
+    };
+    let job = Job::Hook(Box::new(hook), Instant::now());
+    if waits {
+        return send(&root, job, answers, progress);
+    }
+    let (nobody, _) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
+    send(&root, job, nobody, progress);
+    // Not before it is in the mailbox: what the agent tells next must come after it.
+    answers.finish(Ok(Reply::Empty));
 }
 
 /// Follows the root of the place, or all when it is in none.

@@ -24,6 +24,7 @@ mod environment;
 mod error;
 mod first_looks;
 mod handler;
+mod hooks_seen;
 mod instance;
 mod locks;
 mod logging;

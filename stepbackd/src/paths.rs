@@ -125,6 +125,11 @@ impl Paths {
         self.state.join("roots.json")
     }
 
+    /// When hooks of agents were heard of.
+    pub fn hooks(&self) -> PathBuf {
+        self.state.join("hooks.json")
+    }
+
     /// Watched by ourselves: a file made there tells when all events before it have come.
     pub fn cookies(&self) -> PathBuf {
         self.state.join("cookies")

@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod errors;
 mod gone_root;
+mod hooks;
 mod ids;
 mod json;
 mod kill;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::HookSeen;
 use super::change::{DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
 use super::checkpoint::{CheckpointEntry, RedoEntry};
 use super::path::{NamedPath, WirePath};
@@ -178,6 +179,8 @@ pub enum Reply {
     },
     /// Of `ping`.
     Daemon(DaemonInfo),
+    /// Of a question for the hooks that were heard of.
+    HooksSeen(Vec<HookSeen>),
 }
 
 /// Of `attach`.

@@ -1,6 +1,7 @@
 //! What is said over the wire: plain data, no behaviour. Positions in structs and enums are the format; see the crate
 //! doc before changing any.
 
+mod agent;
 mod answer;
 mod change;
 mod checkpoint;
@@ -10,6 +11,7 @@ mod request;
 mod session;
 mod status;
 
+pub use agent::{AgentLine, Drift, Hook, HookEvent, HookSeen, Tool};
 pub use answer::{Answer, Attached, Event, Failure, FailureKind, Item, Progress, Reply};
 pub use change::{ChangeKind, DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
 pub use checkpoint::{CheckpointEntry, FileCounts, RedoEntry, Trigger};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::Hook;
 use super::path::WirePath;
 
 /// The client's one request.
@@ -149,6 +150,10 @@ pub enum Verb {
     Ping,
     /// Take the pending checkpoints and exit.
     Shutdown,
+    /// What an agent is doing in the place.
+    Hook(Box<Hook>),
+    /// When hooks were heard of last: `Reply::HooksSeen`.
+    HooksSeen,
 }
 
 /// Options of `attach`.

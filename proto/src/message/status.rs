@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::{AgentLine, Drift};
 use super::answer::Progress;
 use super::path::WirePath;
 
@@ -136,6 +137,10 @@ pub struct RootStatus {
     pub warnings: Vec<Warning>,
     /// Patterns of the built-in list that leave something out here.
     pub builtin: Vec<String>,
+    /// Edits that hooks and checkpoints don't agree on, if any.
+    pub drift: Option<Drift>,
+    /// Agents that are at work here, or were since the daemon's start.
+    pub agents: Vec<AgentLine>,
 }
 
 /// An interrupted operation.

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod drop;
 pub mod export;
 pub mod git;
+pub mod hook;
 pub mod list;
 pub mod man;
 mod operation;
@@ -65,6 +66,10 @@ pub fn run(app: &App, command: Command) -> Result<u8> {
         Command::Completions(args) => completions::run(app, &args),
         Command::Git(args) => git::run(app, &args),
         Command::Man(args) => man::run(&args),
+        Command::Hook(args) => {
+            hook::run(app, &args);
+            Ok(0)
+        }
     }
 }
 

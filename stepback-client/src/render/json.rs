@@ -140,6 +140,11 @@ pub fn status(status: &Status, not_captured: &[NamedPath]) -> Value {
             .iter()
             .map(|w| json!({ "kind": w.kind, "message": w.message, "hint": w.hint }))
             .collect();
+        let agents: Value = root
+            .agents
+            .iter()
+            .map(|a| json!({ "agent": a.agent, "session": a.session, "live": a.live }))
+            .collect();
         let rest = json!({
             "id": root.id,
             "state": state(root.state),
@@ -159,8 +164,8 @@ pub fn status(status: &Status, not_captured: &[NamedPath]) -> Value {
             "poll_seconds": root.poll_seconds,
             "missed": root.missed,
             "gaps": gaps,
-            "drift": null,
-            "agents": [],
+            "drift": root.drift.map(|d| json!({ "tool_calls": d.tool_calls, "captured": d.captured })),
+            "agents": agents,
             "warnings": warnings,
         });
         with_path(&root.path, rest)

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use owo_colors::Style;
-use stepback_proto::{NamedPath, RootState, RootStatus, Status};
+use stepback_proto::{Drift, NamedPath, RootState, RootStatus, Status};
 
 use super::path::{one_line, shown};
 use super::time::{both, clock};
@@ -43,6 +43,17 @@ pub fn text(
         size::human(d.rss_bytes)
     );
     out + &line + "\n"
+}
+
+/// What hooks and checkpoints don't agree on.
+fn drifted(drift: Drift) -> String {
+    let edits = count(drift.tool_calls, "edit", "edits");
+    let files = count(drift.captured, "file", "files");
+    match (drift.tool_calls, drift.captured) {
+        (0, _) => format!("{files} changed in turns of which hooks told no tool call"),
+        (_, 0) => format!("hooks told of {edits} that no checkpoint has"),
+        _ => format!("hooks told of {edits} that no checkpoint has, and not of changes of {files}"),
+    }
 }
 
 fn about_root(
@@ -132,13 +143,22 @@ fn about_root(
             ),
         );
     }
+    for agent in root.agents.iter().filter(|agent| agent.live) {
+        line(
+            "agent",
+            &format!("{}, session {}", one_line(&agent.agent), one_line(&agent.session)),
+        );
+    }
+    if let Some(drift) = root.drift {
+        line("drift", &drifted(drift));
+    }
     for gap in root.gaps.iter().rev().take(GAPS_MAX) {
         let span = format!(
             "{} to {}",
             clock(gap.from_ms, now, &zone),
             clock(gap.to_ms, now, &zone)
         );
-        line("not watched", &format!("{span}: {}", one_line(&gap.reason)));
+        line("unprotected", &format!("{span}: {}", one_line(&gap.reason)));
     }
     let patterns: Vec<String> = root.builtin.iter().map(|p| one_line(p)).collect();
     let builtin = if patterns.is_empty() {
@@ -257,6 +277,8 @@ mod tests {
             gaps: vec![],
             warnings: vec![],
             builtin: vec!["target/".into()],
+            drift: None,
+            agents: vec![],
         };
         Status {
             daemon,

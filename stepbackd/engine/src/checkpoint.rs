@@ -50,7 +50,10 @@ impl Trigger {
     /// Whether such a checkpoint is made also when nothing differs from the position.
     #[must_use]
     pub const fn always_makes_one(self) -> bool {
-        matches!(self, Self::SessionStart | Self::SessionEnd | Self::TurnEnd)
+        matches!(
+            self,
+            Self::SessionStart | Self::SessionEnd | Self::TurnStart | Self::TurnEnd
+        )
     }
 
     /// First line of the commit of a checkpoint without a label.

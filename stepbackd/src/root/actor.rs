@@ -1,6 +1,7 @@
 //! The loop of a root: one thread that owns the engine. It captures bursts of events when they have settled, looks at
 //! everything now and then, does the jobs that clients ask for, and survives what goes wrong in any of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,6 +21,7 @@ use crate::root::clocks::jumped;
 use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
 use crate::root::mailbox::{Alarm, End, Wake};
+use crate::root::turns::Turns;
 use crate::root::{Root, Work, now};
 use crate::watch::{RootWatch, has_events};
 
@@ -56,6 +58,8 @@ pub struct Actor {
     /// Time between looks, where there are no events.
     pub(super) poll: Option<Duration>,
     pub(super) missed: u64,
+    /// What agents are doing here, as their hooks tell it.
+    pub(super) turns: Turns,
     /// The newest checkpoint that was told of.
     pub(super) told: Option<u64>,
     pub(super) timers: Timers,
@@ -76,6 +80,17 @@ pub struct Trouble {
     pub(super) failure: Failure,
     pub(super) times: u32,
     pub(super) retry_at: Instant,
+}
+
+/// What a capture of the actor's own accord looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// What events told of. Nothing when they told nothing.
+    Pending,
+    /// What events told of, which may be nothing: the checkpoint may be made all the same.
+    PendingIfAny,
+    /// Everything; and what people are told is being done.
+    Everything(&'static str),
 }
 
 /// When the actor looks at what of itself; `None`: not at all.
@@ -119,6 +134,7 @@ impl Actor {
             indexed: false,
             poll: None,
             missed: 0,
+            turns: Turns::default(),
             told: None,
             timers: Timers::default(),
         }
@@ -321,28 +337,40 @@ impl Actor {
 
     /// A capture of the actor's own accord: of what is pending, or of everything.
     fn capture(&mut self, trigger: Trigger, everything: Option<&'static str>) -> Option<Captured> {
+        let why = Why {
+            turn: self.turns.label(),
+            ..Why::plain(trigger)
+        };
+        let extent = everything.map_or(Extent::Pending, Extent::Everything);
+        self.capture_as(&why, extent).ok().flatten()
+    }
+
+    /// Likewise, for a reason of its own. `None`: nothing was pending, or the root is being let go. A failure has been
+    /// taken care of when it is returned.
+    pub(super) fn capture_as(&mut self, why: &Why, extent: Extent) -> Result<Option<Captured>, Failure> {
         let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
         if self.root.mailbox.ending() == Some(End::Retire) {
-            return None;
+            return Ok(None);
         }
         self.take_over();
         let burst = self.root.mailbox.take_burst();
-        let scope = match (&burst, everything) {
-            (_, Some(_)) => Scope::All,
-            (Some(burst), None) => burst.scope.clone(),
-            (None, None) => return None,
+        let scope = match (&burst, extent) {
+            (_, Extent::Everything(_)) => Scope::All,
+            (Some(burst), _) => burst.scope.clone(),
+            (None, Extent::PendingIfAny) => Scope::Paths(BTreeSet::new()),
+            (None, Extent::Pending) => return Ok(None),
         };
         let progress = Arc::new(Progress::default());
-        let may_be_cancelled = everything.is_some();
-        let what = everything.unwrap_or("capturing");
+        let (what, may_be_cancelled) = match extent {
+            Extent::Everything(what) => (what, true),
+            Extent::Pending | Extent::PendingIfAny => ("capturing", false),
+        };
         self.root.works_on(Some(Work {
             what,
             progress: Arc::clone(&progress),
             may_be_cancelled,
         }));
-        let result = self.with_engine(&progress, |engine, cx| {
-            Ok(engine.capture(scope, &Why::plain(trigger), cx)?)
-        });
+        let result = self.with_engine(&progress, |engine, cx| Ok(engine.capture(scope, why, cx)?));
         self.root.works_on(None);
         let captured = match result {
             Ok(captured) => {
@@ -354,12 +382,13 @@ impl Actor {
                     self.poll_if_needed(Duration::ZERO);
                     self.timers.poll = self.poll.map(|every| Instant::now() + every);
                 }
-                Some(captured)
+                Ok(Some(captured))
             }
             Err(error) => {
+                let failure = self.failure(&error);
                 self.root.mailbox.put_back(burst);
                 self.went_wrong(error);
-                None
+                Err(failure)
             }
         };
         self.publish();
@@ -379,6 +408,7 @@ impl Actor {
     fn end_sessions(&mut self) {
         // Whatever comes of it: a timer that stays in the past leaves the jobs no turn.
         self.timers.sessions = Some(Instant::now() + SESSIONS_EVERY);
+        self.end_turns_of_the_gone();
         let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
         self.take_over();
         let gone: Vec<String> = self

@@ -198,10 +198,11 @@ impl Actor {
         }
     }
 
-    pub(super) fn wait_for_events(&self) {
+    /// Waits until what happened until now has been told; `false` when that takes too long.
+    pub(super) fn wait_for_events(&self) -> bool {
         self.daemon
             .runtime
-            .block_on(self.daemon.cookies.seen_everything(EVENTS_PATIENCE));
+            .block_on(self.daemon.cookies.seen_everything(EVENTS_PATIENCE))
     }
 }
 

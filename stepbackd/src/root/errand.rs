@@ -89,6 +89,12 @@ impl Actor {
         if let Job::Detach { forget } = job {
             return self.detach(forget, answers);
         }
+        if let Job::Hook(hook, received) = job {
+            // A capture takes the lock itself.
+            drop(held);
+            answers.finish(self.hook(*hook, received).map(|()| Reply::Empty));
+            return false;
+        }
         let saves_all = job.saves_all();
         let burst = if saves_all {
             self.root.mailbox.take_burst()

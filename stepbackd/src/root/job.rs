@@ -1,11 +1,13 @@
 //! Everything that can be asked of a root's actor, in the engine's words.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use stepback_engine::engine::{Operation, Select, Sides};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::restore::PlanId;
+use stepback_proto::Hook;
 
 use crate::locks::Held;
 use crate::outlet::Outlet;
@@ -110,6 +112,8 @@ pub enum Job {
     ExportPatch(Select),
     /// A checkpoint as a tar.
     ExportTar(Select),
+    /// What an agent is doing, and when its word came.
+    Hook(Box<Hook>, Instant),
 }
 
 /// How a diff is told.

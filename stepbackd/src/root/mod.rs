@@ -8,6 +8,8 @@
 //! | `errand` | what comes before and after each job |
 //! | `care` | how the actor handles its engine, and what goes wrong |
 //! | `perform` | each job, on the engine |
+//! | `hook` | what agents tell of their work |
+//! | `turns` | whose turn it is |
 //! | `report` | what the actor tells of itself: status and events |
 //! | `absence` | what becomes of a root that goes away and comes back |
 //! | `fallen` | what becomes of a root whose actor died |
@@ -23,12 +25,14 @@ mod clocks;
 mod errand;
 mod fallen;
 mod gaps;
+mod hook;
 pub mod job;
 mod looks;
 pub mod mailbox;
 pub mod perform;
 mod report;
 mod sight;
+mod turns;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -114,6 +118,8 @@ impl Root {
             gaps: Vec::new(),
             warnings: Vec::new(),
             builtin: Vec::new(),
+            drift: None,
+            agents: Vec::new(),
         };
         Self {
             id,

@@ -141,7 +141,7 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             end_of(to, written)?.into()
         }
         // These end the actor or need its status: it does them itself.
-        Job::Detach { .. } | Job::Verify => {
+        Job::Detach { .. } | Job::Verify | Job::Hook(..) => {
             let failure = convert::fail(FailureKind::Internal, "a job that the actor does itself", "");
             return Err(JobError::Failure(failure));
         }
@@ -193,6 +193,7 @@ fn save(
             trigger: Trigger::Save,
             label,
             pin,
+            turn: None,
         },
         cx,
     )?;

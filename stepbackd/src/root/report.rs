@@ -65,6 +65,8 @@ impl Actor {
             status.missed = self.missed;
             status.gaps = self.gaps.list();
             status.warnings = warnings;
+            status.drift = self.turns.drift();
+            status.agents = self.turns.agents();
             known.opened |= read.is_some() || self.trouble.is_some();
             self.root.reported.notify_all();
             let status = &mut known.status;
@@ -75,7 +77,7 @@ impl Actor {
             }
         }
         if let Some(read) = read {
-            self.watch_processes(read.has_processes);
+            self.watch_processes(read.has_processes || self.turns.has_processes());
             if self.told != read.newest {
                 let pause = self.timers.measure_pause;
                 self.timers

@@ -38,6 +38,23 @@ pub struct Why {
     pub label: Option<String>,
     /// Pin it; likewise.
     pub pin: bool,
+    /// The agent's turn that it belongs to.
+    pub turn: Option<TurnLabel>,
+}
+
+/// Whose work a checkpoint holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnLabel {
+    /// The agent, as commands name it.
+    pub agent: String,
+    /// The agent's own id of the session.
+    pub session: String,
+    /// The turn's number in that session, from 1.
+    pub turn: u64,
+    /// First line of the prompt.
+    pub prompt: Option<String>,
+    /// Tools used so far, each once.
+    pub tools: Vec<String>,
 }
 
 impl Why {
@@ -48,6 +65,7 @@ impl Why {
             trigger,
             label: None,
             pin: false,
+            turn: None,
         }
     }
 
@@ -243,6 +261,7 @@ impl Engine {
             .filter(|s| s.is_open())
             .map(|s| s.name.clone())
             .collect();
+        let turn = why.turn.clone();
         let mut checkpoint = Checkpoint {
             n,
             base: self.record.position,
@@ -251,11 +270,11 @@ impl Engine {
             trigger: why.trigger,
             time: now,
             label: why.label.clone(),
-            agent: None,
-            agent_session: None,
-            turn: None,
-            prompt: None,
-            tools: Vec::new(),
+            agent: turn.as_ref().map(|turn| turn.agent.clone()),
+            agent_session: turn.as_ref().map(|turn| turn.session.clone()),
+            turn: turn.as_ref().map(|turn| turn.turn),
+            prompt: turn.as_ref().and_then(|turn| turn.prompt.clone()),
+            tools: turn.map(|turn| turn.tools).unwrap_or_default(),
             counts,
             head: git.commit,
             branch: git.branch,

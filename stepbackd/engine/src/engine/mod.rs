@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use attach::{AttachRequest, Found, Presence, Whereabouts};
-pub use capture::{Captured, Scope, Why};
+pub use capture::{Captured, Scope, TurnLabel, Why};
 pub use operate::{Operation, Preview, Report};
 pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::capture::is_left_out;
 use super::{Context, Engine, LineCounts, Scope};
+use crate::checkpoint::Trigger;
 use crate::diff::patch::{self, Purpose};
 use crate::diff::{self, Change};
 use crate::error::{At, Error, Result};
@@ -120,13 +121,24 @@ impl Engine {
         self.checkpoints.iter().rev().find_map(|c| c.turn)
     }
 
-    /// First checkpoint of a turn of the newest agent session.
+    /// The start of a turn of the newest agent session: its first checkpoint. Of an agent that tells only of ends, what the
+    /// end stood on.
     fn turn_start(&self, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let newest = self.checkpoints.iter().rev().find(|c| c.turn.is_some())?;
-        self.checkpoints
-            .iter()
-            .find(|c| c.agent_session == newest.agent_session && c.turn.is_some_and(&wanted))
-            .map(|c| c.n)
+        let first = self.checkpoints.iter().find(|c| {
+            c.agent == newest.agent && c.agent_session == newest.agent_session && c.turn.is_some_and(&wanted)
+        })?;
+        match first.trigger {
+            Trigger::TurnEnd => first.base,
+            _ => Some(first.n),
+        }
+    }
+
+    /// Whether a file at `path` would be captured, by the rules as they were read last.
+    #[must_use]
+    pub fn captures(&self, path: &TreePath) -> bool {
+        let ignored = self.rules.as_ref().map(|rules| rules.ignores(path, false));
+        !matches!(ignored, Some(Ok(true)))
     }
 
     /// The session of this name.

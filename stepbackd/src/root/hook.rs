@@ -1,0 +1,200 @@
+//! What agents tell of their work: a checkpoint at the start and the end of each turn, and before a command that may destroy
+//! work. No scan: what events have told until now is captured.
+
+use std::time::{Duration, Instant};
+
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{TurnLabel, Why};
+use stepback_engine::time::Time;
+use stepback_proto::{Failure, Hook, HookEvent, Tool};
+
+use crate::place;
+use crate::root::actor::{Actor, Extent};
+use crate::root::now;
+
+/// A hook waits so long for the checkpoint before a command; the command runs then, saved or not.
+const HOOK_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Actor {
+    /// Takes what a hook told at `received`.
+    ///
+    /// # Errors
+    /// When the present couldn't be saved.
+    pub(super) fn hook(&mut self, hook: Hook, received: Instant) -> Result<(), Failure> {
+        let Hook {
+            agent,
+            session,
+            pid,
+            event,
+            ..
+        } = hook;
+        self.turns.heard(&agent, &session, pid);
+        let result = match event {
+            HookEvent::SessionStart => Ok(()),
+            HookEvent::TurnStart { prompt, id } => self.turn_starts(&agent, &session, prompt, id),
+            HookEvent::ToolStart(tool) => {
+                self.turns.uses(&agent, &session, &tool.name);
+                if tool.destructive {
+                    self.save_before_command(&agent, &session, received)
+                } else {
+                    Ok(())
+                }
+            }
+            HookEvent::ToolEnd(tool) => {
+                let files = self.captured_edits(&tool);
+                self.turns.edited(&agent, &session, files);
+                Ok(())
+            }
+            HookEvent::TurnEnd { prompt } => self.turn_ends(&agent, &session, prompt),
+            HookEvent::SessionEnd => match self.turns.of(&agent, &session) {
+                Some(_) => self.turn_ends(&agent, &session, None),
+                None => Ok(()),
+            },
+        };
+        self.publish();
+        result
+    }
+
+    fn turn_starts(
+        &mut self,
+        agent: &str,
+        session: &str,
+        prompt: Option<String>,
+        id: Option<String>,
+    ) -> Result<(), Failure> {
+        if self.turns.is_told_again(agent, session, id.as_deref()) {
+            return Ok(());
+        }
+        if self.turns.of(agent, session).is_some() {
+            // It was interrupted, which no agent tells.
+            self.turn_ends(agent, session, None)?;
+        }
+        let label = TurnLabel {
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            turn: self.last_turn(agent, session).map_or(1, |(turn, _)| turn + 1),
+            prompt,
+            tools: Vec::new(),
+        };
+        self.turns.begin(label.clone(), id);
+        let n = self.capture_turn(Trigger::TurnStart, Some(label))?;
+        if let Some(n) = n {
+            self.turns.started_at(n);
+        }
+        Ok(())
+    }
+
+    /// Ends the session's open turn. One that was begun under an earlier daemon is known by its checkpoints; an agent that
+    /// tells of ends alone has turns of one checkpoint.
+    fn turn_ends(&mut self, agent: &str, session: &str, prompt: Option<String>) -> Result<(), Failure> {
+        let turn = self.turns.end(agent, session);
+        let label = match (&turn, self.last_turn(agent, session)) {
+            (Some(turn), _) => turn.label.clone(),
+            // The end of one that has ended is told twice.
+            (None, _) if self.turns.tells_starts(agent, session) => return Ok(()),
+            (None, Some((n, false))) => {
+                self.turns.starts_are_told(agent, session);
+                self.label(agent, session, n, prompt)
+            }
+            (None, last) => self.label(agent, session, last.map_or(1, |(n, _)| n + 1), prompt),
+        };
+        let n = self.capture_turn(Trigger::TurnEnd, Some(label))?;
+        if let (Some(turn), Some(n)) = (turn, n) {
+            let captured = turn.start.map_or(0, |start| self.changed_between(start, n));
+            self.turns.compare(&turn, captured);
+        }
+        Ok(())
+    }
+
+    fn label(&self, agent: &str, session: &str, turn: u64, prompt: Option<String>) -> TurnLabel {
+        let known = self.engine.as_ref().and_then(|engine| {
+            let mut of_turn = engine
+                .checkpoints()
+                .iter()
+                .filter(|c| c.turn == Some(turn) && c.agent_session.as_deref() == Some(session));
+            of_turn.next_back()
+        });
+        TurnLabel {
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            turn,
+            prompt: prompt.or_else(|| known.and_then(|c| c.prompt.clone())),
+            tools: known.map(|c| c.tools.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Saves the present before a command that may destroy work. When that fails, or comes too late for the agent to have
+    /// waited for it, the status says so.
+    fn save_before_command(&mut self, agent: &str, session: &str, received: Instant) -> Result<(), Failure> {
+        let label = self.turns.of(agent, session).map(|turn| turn.label.clone());
+        let saved = self.capture_turn(Trigger::BeforeCommand, label);
+        let late = received.elapsed();
+        if saved.is_err() || late > HOOK_PATIENCE {
+            let to = now();
+            let length = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
+            let from = Time(to.0.saturating_sub(length.max(1)));
+            tracing::warn!(root = %self.root.id, "{agent}: a command that may destroy work ran before the tree was saved");
+            let reason = format!("{agent} ran a command that may destroy work before the tree was saved");
+            self.gaps.add(from, to, &reason);
+        }
+        saved.map(drop)
+    }
+
+    /// Turns of those whose process is gone have ended.
+    pub(super) fn end_turns_of_the_gone(&mut self) {
+        for (agent, session) in self.turns.of_the_gone() {
+            // A failure is in the status, and what is pending is captured when it can be.
+            let _ = self.turn_ends(&agent, &session, None);
+        }
+    }
+
+    /// A checkpoint of all that has happened until now; its number, or `None` when the root is being let go.
+    fn capture_turn(&mut self, trigger: Trigger, turn: Option<TurnLabel>) -> Result<Option<u64>, Failure> {
+        let by_events = self.indexed && self.poll.is_none() && self.wait_for_events();
+        let extent = if by_events {
+            Extent::PendingIfAny
+        } else {
+            Extent::Everything("scanning")
+        };
+        let why = Why {
+            turn,
+            ..Why::plain(trigger)
+        };
+        Ok(self.capture_as(&why, extent)?.map(|captured| captured.id))
+    }
+
+    /// The newest turn of an agent's session, and whether it has ended.
+    fn last_turn(&self, agent: &str, session: &str) -> Option<(u64, bool)> {
+        let engine = self.engine.as_ref()?;
+        let mut of_session = engine
+            .checkpoints()
+            .iter()
+            .filter(|c| c.agent.as_deref() == Some(agent) && c.agent_session.as_deref() == Some(session));
+        let turn = of_session.clone().filter_map(|c| c.turn).max()?;
+        let ended = of_session.any(|c| c.turn == Some(turn) && c.trigger == Trigger::TurnEnd);
+        Some((turn, ended))
+    }
+
+    /// Files that the checkpoints after `start` up to `end` changed.
+    fn changed_between(&self, start: u64, end: u64) -> u64 {
+        let engine = self.engine.iter();
+        engine
+            .flat_map(|engine| engine.checkpoints())
+            .filter(|c| c.n > start && c.n <= end)
+            .map(|c| c.counts.added + c.counts.modified + c.counts.deleted)
+            .sum()
+    }
+
+    /// How many files that a tool edited are captured here.
+    fn captured_edits(&self, tool: &Tool) -> u64 {
+        let Some(engine) = &self.engine else {
+            return 0;
+        };
+        let edits = tool
+            .edits
+            .iter()
+            .filter_map(|path| place::within(&self.root.path, path.as_path()))
+            .filter(|path| engine.captures(path));
+        edits.count() as u64
+    }
+}
