@@ -13,6 +13,7 @@ use stepback_proto::{Answer, FailureKind, Hello, MAGIC, PROTOCOL, Request, Verb,
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Semaphore;
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::{Decoder, LengthDelimitedCodec};
 
@@ -23,6 +24,9 @@ use crate::outlet::{self, Rest};
 
 /// How often a client is told how far long work is.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// A larger hello or request is one of a few that are read at once.
+const USUAL_BYTES: usize = 16 * 1024;
 
 /// Why a connection ended before its answer.
 #[derive(Debug, thiserror::Error)]
@@ -50,27 +54,56 @@ impl From<std::io::Error> for Ended {
     }
 }
 
-/// Serves a whole connection. `patience` is for the hello and the request together.
+/// A connection whose request is whole.
+pub struct Introduced {
+    reader: Reader,
+    writer: Writer,
+    request: Request,
+}
+
+/// Takes hello and request, within `patience` together. `large` bounds how many requests that are larger than usual are
+/// read at once, of all connections.
 ///
 /// # Errors
-/// Why it ended early. Nothing was done then.
-pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) -> Result<(), Ended> {
-    let (mut reader, mut writer) = split(stream);
-    let request = introduce(&mut reader, &mut writer, patience).await;
-    let request = match request {
+/// Why it ended early.
+pub async fn introduce(
+    stream: UnixStream,
+    large: Arc<Semaphore>,
+    patience: Duration,
+) -> Result<Introduced, Ended> {
+    let (mut reader, mut writer) = split(stream, large);
+    let introduction = async {
+        greet(&mut reader, &mut writer).await?;
+        reader.receive().await
+    };
+    let request = within(patience, introduction).await;
+    // No more will be read that is large.
+    reader.large = None;
+    match request {
         Err(Ended::Frame(e @ (FrameError::Malformed(_) | FrameError::TooLarge(_)))) => {
             let hint = "the program that sent it isn't a stepback of this protocol";
-            writer
-                .send(&Answer::Failed(convert::fail(
-                    FailureKind::Usage,
-                    e.to_string(),
-                    hint,
-                )))
-                .await?;
-            return Err(e.into());
+            let failure = convert::fail(FailureKind::Usage, e.to_string(), hint);
+            writer.send(&Answer::Failed(failure)).await?;
+            Err(e.into())
         }
-        request => request?,
-    };
+        request => Ok(Introduced {
+            request: request?,
+            reader,
+            writer,
+        }),
+    }
+}
+
+/// Answers the request.
+///
+/// # Errors
+/// Why it ended early.
+pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), Ended> {
+    let Introduced {
+        mut reader,
+        mut writer,
+        request,
+    } = introduced;
     let stops = request.verb == Verb::Shutdown;
     let what = handler::what(&request.verb);
     let progress = Arc::new(Progress::default());
@@ -134,23 +167,17 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream, patience: Duration) 
     Ok(())
 }
 
-/// Takes the hello and says that there is no room; the request, which comes anyway, is read so that nothing is torn.
+/// Says that there is no room.
 ///
 /// # Errors
-/// As [`serve`].
-pub async fn refuse(stream: UnixStream, patience: Duration) -> Result<(), Ended> {
-    let (mut reader, mut writer) = split(stream);
-    let refusal = async {
-        greet(&mut reader, &mut writer).await?;
-        let failure = convert::fail(
-            FailureKind::Busy,
-            "the daemon serves as many clients as it can",
-            "try again later",
-        );
-        writer.send(&Answer::Failed(failure)).await?;
-        reader.receive::<Request>().await.map(drop)
-    };
-    within(patience, refusal).await
+/// When the client doesn't take it within `patience`.
+pub async fn refuse(mut introduced: Introduced, patience: Duration) -> Result<(), Ended> {
+    let failure = convert::fail(
+        FailureKind::Busy,
+        "the daemon serves as many clients as it can",
+        "try again later",
+    );
+    within(patience, introduced.writer.send(&Answer::Failed(failure))).await
 }
 
 /// Hello and welcome.
@@ -178,27 +205,20 @@ async fn greet(reader: &mut Reader, writer: &mut Writer) -> Result<(), Ended> {
     Ok(())
 }
 
-async fn introduce(reader: &mut Reader, writer: &mut Writer, patience: Duration) -> Result<Request, Ended> {
-    let introduction = async {
-        greet(reader, writer).await?;
-        reader.receive().await
-    };
-    within(patience, introduction).await
-}
-
 async fn within<T>(patience: Duration, work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
     tokio::time::timeout(patience, work)
         .await
         .unwrap_or(Err(Ended::TooSlow(patience)))
 }
 
-fn split(stream: UnixStream) -> (Reader, Writer) {
+fn split(stream: UnixStream, large: Arc<Semaphore>) -> (Reader, Writer) {
     let (read, write) = stream.into_split();
     (
         Reader {
             read,
             codec: frame::codec(),
             buffer: BytesMut::new(),
+            large: Some(large),
         },
         Writer(write),
     )
@@ -208,15 +228,27 @@ struct Reader {
     read: OwnedReadHalf,
     codec: LengthDelimitedCodec,
     buffer: BytesMut,
+    large: Option<Arc<Semaphore>>,
 }
 
 impl Reader {
     async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Ended> {
+        let mut share = None;
         loop {
+            // Before the codec makes room for so many bytes.
+            if share.is_none()
+                && announced(&self.buffer).is_some_and(|length| length > USUAL_BYTES)
+                && let Some(large) = &self.large
+            {
+                // It is never closed.
+                share = Arc::clone(large).acquire_owned().await.ok();
+            }
             match self.codec.decode(&mut self.buffer) {
                 Ok(Some(body)) => return Ok(frame::decode(&body)?),
                 Ok(None) => {}
-                Err(_) => return Err(FrameError::TooLarge(announced(&self.buffer)).into()),
+                Err(_) => {
+                    return Err(FrameError::TooLarge(announced(&self.buffer).unwrap_or(usize::MAX)).into());
+                }
             }
             if self.read.read_buf(&mut self.buffer).await? == 0 {
                 return Err(match self.buffer.is_empty() {
@@ -234,10 +266,11 @@ impl Reader {
     }
 }
 
-fn announced(buffer: &[u8]) -> usize {
+/// The length that a frame says it has, once its prefix is there.
+fn announced(buffer: &[u8]) -> Option<usize> {
     buffer
         .first_chunk()
-        .map_or(usize::MAX, |length| u32::from_be_bytes(*length) as usize)
+        .map(|length| u32::from_be_bytes(*length) as usize)
 }
 
 struct Writer(OwnedWriteHalf);

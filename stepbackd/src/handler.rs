@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepback_engine::engine::{Engine, Operation, Settings};
-use stepback_engine::path::{TreePath, for_shell};
+use stepback_engine::path::for_shell;
 use stepback_engine::progress::Progress;
 use stepback_proto::{
-    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, Status, Verb, WirePath,
+    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, Status, Verb,
 };
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::convert;
 use crate::daemon::Daemon;
+use crate::named::{self, relative};
 use crate::outlet::{self, Outlet};
-use crate::place;
 use crate::process;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
@@ -35,15 +35,10 @@ const NAME_BYTES_MAX: usize = 256;
 
 /// Answers `request`. Returns when the answer is complete, or when an actor has taken the request over.
 pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
-    let place = request.place.as_path().to_owned();
-    if place.is_relative() {
-        let failure = convert::fail(
-            FailureKind::Usage,
-            "the place of a request is not an absolute path",
-            "",
-        );
-        return finish(answers, Err(failure)).await;
-    }
+    let place = match named::absolute(&request.place, "the place of a request") {
+        Ok(place) => place,
+        Err(failure) => return finish(answers, Err(failure)).await,
+    };
     match request.verb {
         Verb::Ping => finish(answers, Ok(Reply::Daemon(daemon.info()))).await,
         // The connection sees to the rest, once the reply is written.
@@ -166,7 +161,7 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
 
 /// The job that `verb` asks of `root`.
 fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
-    let within = |path: &WirePath| within(root, path);
+    let within = |path: &_| named::within(root, path);
     Ok(match verb {
         Verb::Save {
             label: Some(label), ..
@@ -247,42 +242,13 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-fn within(root: &Root, path: &WirePath) -> Result<TreePath, Failure> {
-    let path = path.as_path();
-    if path.is_relative() {
-        return Err(convert::fail(
-            FailureKind::Usage,
-            format!("{} is not an absolute path", path.display()),
-            "",
-        ));
-    }
-    place::within(&root.path, path).ok_or_else(|| {
-        convert::fail(
-            FailureKind::NoSuchPath,
-            format!("{} is not a path that {} captures", path.display(), root.path.display()),
-            "paths are relative to the current directory, or absolute, and inside the root; `.git` is never captured",
-        )
-    })
-}
-
-fn relative(path: &WirePath) -> Result<TreePath, Failure> {
-    TreePath::from_path(path.as_path()).map_err(|e| {
-        convert::fail(
-            FailureKind::NoSuchPath,
-            e.to_string(),
-            "write ID:PATH with a path relative to the root",
-        )
-    })
-}
-
 fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<Progress>) {
-    let path: PathBuf = attach.path.as_path().to_owned();
+    let path = match named::absolute(&attach.path, "the directory to attach") {
+        Ok(path) => path,
+        Err(failure) => return answers.finish(Err(failure)),
+    };
     let path = match path.canonicalize() {
-        Ok(real) if path.is_absolute() => real,
-        Ok(_) => {
-            let message = format!("{} is not an absolute path", path.display());
-            return answers.finish(Err(convert::fail(FailureKind::Usage, message, "")));
-        }
+        Ok(real) => real,
         Err(e) => {
             let kind = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => FailureKind::Permission,

@@ -6,7 +6,7 @@
 //! | `paths` `config` `environment` `logging` `daemonize` | the world around |
 //! | `instance` `socket` | one daemon for each STATE, one socket |
 //! | `registry` | which roots are attached |
-//! | `server` `connection` `handler` `outlet` `convert` | from the wire to a job and back |
+//! | `server` `connection` `handler` `named` `outlet` `convert` | from the wire to a job and back |
 //! | `daemon` | what all roots share |
 //! | `first_looks` | which root is scanned first after the start |
 //! | `root/` | the actor of each root |
@@ -28,6 +28,7 @@ mod hooks_seen;
 mod instance;
 mod locks;
 mod logging;
+mod named;
 mod outlet;
 mod paths;
 mod pending;

@@ -1,22 +1,33 @@
 //! Accepts connections: whose they are, and how many at once.
+//!
+//! A connection is first introduced (hello and request), then served. Both are bounded, apart from each other: whoever
+//! says nothing keeps nobody out who does. When too many are being introduced, the one that has been silent for longest
+//! has to go.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection;
 use crate::daemon::Daemon;
 
-/// Connections that are served at once.
+/// Requests that are served at once; further ones are told `busy`.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Further ones that are told at once that there is no room; those beyond wait in the socket's queue until one of either
-/// kind has ended.
-const REFUSALS_MAX: usize = 64;
+/// Connections that may be without a whole request at once; those beyond wait in the socket's queue for a moment.
+const INTRODUCTIONS_MAX: usize = 128;
+
+/// So long none has to go for another: a client needs less.
+const INTRODUCTION_MIN: Duration = Duration::from_millis(50);
+
+/// Large requests (up to 1 MiB) that are read at once.
+const LARGE_MAX: usize = 8;
 
 /// How long a connection may take for its hello and request.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +41,7 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at once.
+    /// Requests that are served at once.
     pub connections: usize,
     /// For hello and request together.
     pub patience: Duration,
@@ -50,7 +61,8 @@ impl Default for Limits {
 pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, patience_at_end: Duration) {
     let tasks = TaskTracker::new();
     let served = Arc::new(Semaphore::new(limits.connections));
-    let refused = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let large = Arc::new(Semaphore::new(LARGE_MAX));
+    let mut hall = Hall::new();
     loop {
         let stream = tokio::select! {
             () = daemon.shutdown.cancelled() => break,
@@ -68,27 +80,26 @@ pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, 
             tracing::warn!("a connection of another user was closed");
             continue;
         }
-        tokio::select! {
-            biased;
-            () = daemon.shutdown.cancelled() => break,
-            permit = Arc::clone(&served).acquire_owned() => {
-                let daemon = Arc::clone(&daemon);
-                tasks.spawn(async move {
-                    if let Err(e) = connection::serve(daemon, stream, limits.patience).await {
-                        tracing::debug!("a connection ended early: {e}");
-                    }
-                    drop(permit);
-                });
+        let Some(Some(guest)) = daemon.shutdown.run_until_cancelled(hall.enter()).await else {
+            break;
+        };
+        let (daemon, served, large) = (Arc::clone(&daemon), Arc::clone(&served), Arc::clone(&large));
+        tasks.spawn(async move {
+            let introduction = connection::introduce(stream, large, limits.patience);
+            let introduced = match guest.leaves.run_until_cancelled(introduction).await {
+                Some(Ok(introduced)) => introduced,
+                Some(Err(e)) => return tracing::debug!("a connection ended early: {e}"),
+                None => return tracing::debug!("a silent connection made room"),
+            };
+            drop(guest);
+            let ended = match served.try_acquire_owned() {
+                Ok(_permit) => connection::serve(daemon, introduced).await,
+                Err(_) => connection::refuse(introduced, REFUSAL_PATIENCE).await,
+            };
+            if let Err(e) = ended {
+                tracing::debug!("a connection ended early: {e}");
             }
-            permit = Arc::clone(&refused).acquire_owned() => {
-                tasks.spawn(async move {
-                    if let Err(e) = connection::refuse(stream, REFUSAL_PATIENCE).await {
-                        tracing::debug!("a connection that was refused ended early: {e}");
-                    }
-                    drop(permit);
-                });
-            }
-        }
+        });
     }
     drop(listener);
     let roots =
@@ -98,6 +109,81 @@ pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, 
     }
     tasks.close();
     let _ = tokio::time::timeout(LAST_ANSWERS, tasks.wait()).await;
+}
+
+/// Where connections are until their request is whole.
+struct Hall {
+    places: Arc<Semaphore>,
+    /// In the order in which they came. Those that have left by themselves are taken out now and then.
+    guests: VecDeque<(Instant, CancellationToken)>,
+}
+
+/// A connection in the hall, until dropped.
+struct Guest {
+    leaves: CancellationToken,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // So that the hall knows it as gone.
+        self.leaves.cancel();
+    }
+}
+
+impl Hall {
+    fn new() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(INTRODUCTIONS_MAX)),
+            guests: VecDeque::new(),
+        }
+    }
+
+    /// Room for one more, if need be by sending the first away. `None` never comes: the places aren't closed.
+    async fn enter(&mut self) -> Option<Guest> {
+        if self.guests.len() >= 2 * INTRODUCTIONS_MAX {
+            self.guests.retain(|(_, leaves)| !leaves.is_cancelled());
+        }
+        let place = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                while self
+                    .guests
+                    .front()
+                    .is_some_and(|(_, leaves)| leaves.is_cancelled())
+                {
+                    self.guests.pop_front();
+                }
+                let first = self.guests.pop_front();
+                let since = first.as_ref().map_or(Duration::ZERO, |(came, _)| came.elapsed());
+                let waits = INTRODUCTION_MIN.saturating_sub(since);
+                let place = Arc::clone(&self.places).acquire_owned();
+                tokio::pin!(place);
+                let place = match tokio::time::timeout(waits, &mut place).await {
+                    Ok(place) => {
+                        // Another one left: the first may stay.
+                        if let Some(first) = first {
+                            self.guests.push_front(first);
+                        }
+                        place
+                    }
+                    Err(_) => {
+                        if let Some((_, leaves)) = first {
+                            leaves.cancel();
+                        }
+                        place.await
+                    }
+                };
+                place.ok()?
+            }
+        };
+        let leaves = CancellationToken::new();
+        self.guests.push_back((Instant::now(), leaves.clone()));
+        Some(Guest {
+            leaves,
+            _place: place,
+        })
+    }
 }
 
 fn is_ours(stream: &UnixStream) -> bool {

@@ -104,6 +104,20 @@ fn only_one_file_names_the_codec() {
 }
 
 #[test]
+fn only_one_file_takes_paths_from_the_wire() {
+    only_in(
+        "stepbackd/src",
+        &["&WirePath", ": WirePath)"],
+        &["stepbackd/src/named"],
+    );
+    let handler = fs::read_to_string(top().join("stepbackd/src/handler.rs")).unwrap();
+    assert!(
+        !handler.contains("place.as_path()") && !handler.contains(".path.as_path()"),
+        "unchecked"
+    );
+}
+
+#[test]
 fn the_engine_is_synchronous_and_has_no_clock_environment_or_terminal() {
     let words = [
         "tokio",

@@ -24,6 +24,7 @@ mod redo;
 mod restart;
 mod restore;
 mod run;
+mod security;
 mod service;
 mod session;
 mod settle;

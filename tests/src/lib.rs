@@ -22,6 +22,7 @@ mod random;
 mod sandbox;
 mod snapshot;
 mod wait;
+mod wire;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Guarded, finish, start};
@@ -30,3 +31,4 @@ pub use random::Random;
 pub use sandbox::Sandbox;
 pub use snapshot::{GitSnapshot, Snapshot};
 pub use wait::{eventually, eventually_some, pause};
+pub use wire::Wire;

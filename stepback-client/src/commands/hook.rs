@@ -13,6 +13,7 @@ use crate::agents::{self, Agent, Told};
 use crate::app::App;
 use crate::connection::Probe;
 use crate::place;
+use crate::service;
 
 /// How long the payload may take to come, all of it.
 const PAYLOAD_PATIENCE: Duration = Duration::from_secs(2);
@@ -87,7 +88,9 @@ fn tell(app: &App, mut told: Told) -> Option<()> {
     let saves = matches!(&told.hook.event, HookEvent::ToolStart(tool) if tool.destructive);
     told.hook.pid = agents::caller::pid();
     let started = Instant::now();
-    let Ok(Probe::Ready(connection)) = app.endpoint.with_patience(DAEMON_PATIENCE).probe() else {
+    // Nor is one woken that sleeps behind a socket of systemd's.
+    let endpoint = app.endpoint.with_patience(DAEMON_PATIENCE);
+    let Ok(Probe::Ready(connection)) = service::look(&endpoint, &app.environment) else {
         return None;
     };
     let patience = if saves {

@@ -8,7 +8,7 @@ use stepback_engine::engine::{TurnLabel, Why};
 use stepback_engine::time::Time;
 use stepback_proto::{Failure, Hook, HookEvent, Tool};
 
-use crate::place;
+use crate::named;
 use crate::root::actor::{Actor, Extent};
 use crate::root::now;
 
@@ -193,7 +193,7 @@ impl Actor {
         let edits = tool
             .edits
             .iter()
-            .filter_map(|path| place::within(&self.root.path, path.as_path()))
+            .filter_map(|path| named::within(&self.root, path).ok())
             .filter(|path| engine.captures(path));
         edits.count() as u64
     }

@@ -280,19 +280,70 @@ fn too_many_at_once_are_told_so() {
         connections: 2,
         ..Limits::default()
     });
-    let held = [server.introduced(), server.introduced()];
+    let follow = || {
+        let mut follower = server.introduced();
+        let place = PathBuf::from("/").into();
+        frame::write(
+            &mut follower,
+            &Request {
+                place,
+                verb: Verb::Watch,
+            },
+        )
+        .unwrap();
+        follower
+    };
+    let held = [follow(), follow()];
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // Their requests may still be on the way.
+    while server.ask("/", Verb::Ping) == Answer::Done(Reply::Daemon(server.daemon.info())) {
+        assert!(Instant::now() < deadline, "there is room for ever");
+    }
     assert_eq!(server.failure("/", Verb::Ping), FailureKind::Busy);
-    // It isn't waited for what will not be done anyway.
-    let told: Option<Answer> = frame::read(&mut server.introduced()).unwrap();
-    assert!(matches!(told, Some(Answer::Failed(failure)) if failure.kind == FailureKind::Busy));
-    // Nor does anybody get no word at all.
-    let silent: Vec<_> = (0..2 * super::REFUSALS_MAX).map(|_| server.connect()).collect();
-    assert_eq!(server.failure("/", Verb::Ping), FailureKind::Busy);
-    drop((held, silent));
+    drop(held);
     let deadline = Instant::now() + Duration::from_secs(10);
     while server.ask("/", Verb::Ping) != Answer::Done(Reply::Daemon(server.daemon.info())) {
         assert!(Instant::now() < deadline, "room never came back");
     }
+}
+
+#[test]
+fn the_silent_keep_nobody_out() {
+    let server = Server::start(Limits {
+        connections: 2,
+        ..Limits::default()
+    });
+    let mut silent: Vec<_> = (0..3 * super::INTRODUCTIONS_MAX)
+        .map(|_| server.connect())
+        .collect();
+    assert!(matches!(server.ask("/", Verb::Ping), Answer::Done(_)));
+    assert!(is_closed(&mut silent[0]), "the first has made room");
+    let last = silent.last_mut().unwrap();
+    last.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(!is_closed(last), "the last may still speak");
+}
+
+#[test]
+fn large_requests_are_read_a_few_at_once() {
+    let server = Server::start(Limits::default());
+    // Each says that it will send a megabyte, and doesn't.
+    let held: Vec<_> = (0..super::LARGE_MAX)
+        .map(|_| {
+            let mut stream = server.introduced();
+            stream.write_all(&(FRAME_BYTES_MAX as u32).to_be_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert!(
+        matches!(server.ask("/", Verb::Ping), Answer::Done(_)),
+        "small ones pass"
+    );
+    drop(held);
+    let label = Some("x".repeat(100 * 1024));
+    assert_eq!(
+        server.failure("/", Verb::Save { label, pin: false }),
+        FailureKind::NotAttached
+    );
 }
 
 #[test]
