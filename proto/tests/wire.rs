@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{
     Answer, Consent, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Hook, HookEvent, Item, MAGIC, PROTOCOL,
-    Request, Selector, Tool, Verb, Welcome, WirePath,
+    Reply, Request, Selector, Tool, Verb, Welcome, WirePath,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -101,6 +101,51 @@ fn requests_and_answers_of_protocol_1() {
     assert_eq!(
         hex(&frame::encode(&bytes).unwrap()),
         concat!("01000000", "01000000", "0200000000000000", "0102")
+    );
+}
+
+/// Variants that came later stand at the end, so that the numbers before them are what they were.
+#[test]
+fn later_variants_of_protocol_1() {
+    let request = Request {
+        place: WirePath(b"/p".to_vec()),
+        verb: Verb::Forget {
+            paths: vec![WirePath(b"/p/a".to_vec())],
+            undo: false,
+            preview: true,
+        },
+    };
+    assert_eq!(
+        hex(&frame::encode(&request).unwrap()),
+        concat!(
+            "0200000000000000",
+            "2f70",
+            "1a000000",
+            "0100000000000000",
+            "0400000000000000",
+            "2f702f61",
+            "00",
+            "01"
+        )
+    );
+    let forgotten = Answer::Done(Reply::Forgotten {
+        paths: vec![],
+        checkpoints: 2,
+        freed_bytes: 3,
+        still_held: vec![],
+        notes: vec![],
+    });
+    assert_eq!(
+        hex(&frame::encode(&forgotten).unwrap()),
+        concat!(
+            "02000000",
+            "12000000",
+            "0000000000000000",
+            "0200000000000000",
+            "0300000000000000",
+            "0000000000000000",
+            "0000000000000000"
+        )
     );
 }
 

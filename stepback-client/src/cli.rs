@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::commands::{
-    attach, completions, daemon, detach, diff, drop, export, git, hook, list, man, pin, recover, redo,
-    restore, rewind, run, save, session, show, status,
+    attach, completions, daemon, detach, diff, drop, export, forget, git, hook, list, man, pin, recover,
+    redo, restore, rewind, run, save, session, show, status,
 };
 
 /// Where the help lists the options that every command has.
@@ -83,6 +83,7 @@ pub enum Command {
     /// No longer keep a checkpoint for ever
     Unpin(pin::Args),
     Drop(drop::Args),
+    Forget(forget::Args),
     /// Follow checkpoints and state changes as they come
     Watch,
     Export(export::Args),
@@ -160,6 +161,8 @@ mod tests {
             "pin 3",
             "unpin 3",
             "drop 3 4 -y",
+            "forget -p a -p b -y",
+            "forget --undo -p a",
             "watch",
             "export 3 --patch f",
             "export 3 --tar -",
@@ -191,6 +194,8 @@ mod tests {
             "session end -n",
             "attach --max-file-size 10MB",
             "drop",
+            "forget",
+            "forget a",
             "run",
             "git --",
         ] {

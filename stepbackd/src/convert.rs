@@ -378,13 +378,41 @@ pub fn dropped(dropped: core::Dropped) -> Reply {
         freed_bytes,
         unreclaimed,
     } = dropped;
-    let note = |why| format!("the space that they used isn't free yet: {why}");
     Reply::Dropped {
         dropped: checkpoints,
         redo,
         freed_bytes,
-        notes: unreclaimed.map(note).into_iter().collect(),
+        notes: unreclaimed.map(self::unreclaimed).into_iter().collect(),
     }
+}
+
+/// What a purge did in root `id`.
+pub fn forgotten(forgotten: core::Forgotten, id: &str) -> Reply {
+    let still_held = forgotten.still_held.iter().map(|holder| match &holder.directory {
+        Some(directory) if holder.root != id => absolute(&directory.join(holder.path.as_path())),
+        _ => path(&holder.path),
+    });
+    Reply::Forgotten {
+        still_held: still_held.collect(),
+        paths: forgotten.paths.iter().map(path).collect(),
+        checkpoints: forgotten.checkpoints,
+        freed_bytes: forgotten.freed_bytes,
+        notes: forgotten.notes,
+    }
+}
+
+/// What the deletion of a root's checkpoints gave back.
+pub fn deleted(path: WirePath, id: String, deleted: core::Deleted) -> Reply {
+    Reply::Deleted {
+        path,
+        id,
+        freed_bytes: deleted.freed_bytes,
+        notes: deleted.unreclaimed.map(unreclaimed).into_iter().collect(),
+    }
+}
+
+fn unreclaimed(why: String) -> String {
+    format!("the space that they used isn't free yet: {why}")
 }
 
 /// An absolute path.

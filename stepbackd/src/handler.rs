@@ -69,7 +69,12 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         verb => {
             blocking(move || match daemon.root_at(&place) {
                 Some(root) => match job(&root, verb) {
-                    Ok(job) => send(&root, job, answers, progress),
+                    Ok(mut job) => {
+                        if let Job::Forget { paths, also_in, .. } = &mut job {
+                            *also_in = others_with(&daemon, &root, paths);
+                        }
+                        send(&root, job, answers, progress);
+                    }
                     Err(failure) => answers.finish(Err(failure)),
                 },
                 None => answers.finish(Err(not_attached(&place, Remedy::Attach))),
@@ -86,6 +91,7 @@ pub const fn what(verb: &Verb) -> &'static str {
         Verb::Rewind { .. } | Verb::Restore { .. } | Verb::Redo { .. } | Verb::Recover { .. } => PUTTING_BACK,
         Verb::Status { .. } => "verifying",
         Verb::Cat { .. } | Verb::ExportPatch { .. } | Verb::ExportTar { .. } => "reading",
+        Verb::Forget { .. } => "purging",
         _ => "scanning",
     }
 }
@@ -217,6 +223,12 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
         },
         Verb::ExportPatch { id } => Job::ExportPatch(convert::select(id)),
         Verb::ExportTar { id } => Job::ExportTar(convert::select(id)),
+        Verb::Forget { paths, undo, preview } => Job::Forget {
+            paths: paths.iter().map(within).collect::<Result<_, _>>()?,
+            undo,
+            preview,
+            also_in: Vec::new(),
+        },
         // Handled before.
         Verb::Attach(_)
         | Verb::Detach { .. }
@@ -230,6 +242,21 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
             return Err(convert::fail(FailureKind::Internal, "not a job of a root", ""));
         }
     })
+}
+
+/// The other roots that one of `paths` of `root` is in, or that are in it: they have checkpoints of their own.
+fn others_with(daemon: &Daemon, root: &Root, paths: &[TreePath]) -> Vec<PathBuf> {
+    let full: Vec<PathBuf> = paths.iter().map(|path| root.path.join(path.as_path())).collect();
+    let holds = |other: &Path| {
+        full.iter()
+            .any(|path| path.starts_with(other) || other.starts_with(path))
+    };
+    daemon
+        .roots()
+        .iter()
+        .filter(|other| other.id != root.id && holds(&other.path))
+        .map(|other| other.path.clone())
+        .collect()
 }
 
 /// A command is only shown: its beginning is enough.
@@ -322,12 +349,8 @@ fn find_detached(
 fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
     let _held = daemon.locks.hold(engine.path(), crate::locks::Reach::Overlapping);
     let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
-    engine.forget_all().map_err(|e| convert::failure(&e))?;
-    Ok(Reply::Detached {
-        path,
-        id,
-        forgotten: true,
-    })
+    let deleted = engine.forget_all().map_err(|e| convert::failure(&e))?;
+    Ok(convert::deleted(path, id, deleted))
 }
 
 async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outlet, progress: Arc<Progress>) {

@@ -10,6 +10,7 @@ mod detach;
 mod diff;
 mod doctor;
 mod errors;
+mod forget;
 mod gone_root;
 mod hooks;
 mod ids;

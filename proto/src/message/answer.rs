@@ -181,6 +181,30 @@ pub enum Reply {
     Daemon(DaemonInfo),
     /// Of a question for the hooks that were heard of.
     HooksSeen(Vec<HookSeen>),
+    /// Of `forget`.
+    Forgotten {
+        /// What is left out from now on (or captured again), relative to the root.
+        paths: Vec<WirePath>,
+        /// How many checkpoints held one of them.
+        checkpoints: u64,
+        /// What the store's size fell by, in bytes.
+        freed_bytes: u64,
+        /// Where the same bytes still are: relative to the root, absolute in another root that shares the store.
+        still_held: Vec<WirePath>,
+        /// What people should know.
+        notes: Vec<String>,
+    },
+    /// Of `detach` that deleted the checkpoints.
+    Deleted {
+        /// The root's path.
+        path: WirePath,
+        /// Its id.
+        id: String,
+        /// What the store's size fell by, in bytes.
+        freed_bytes: u64,
+        /// What people should know: space that isn't free yet.
+        notes: Vec<String>,
+    },
 }
 
 /// Of `attach`.

@@ -154,6 +154,15 @@ pub enum Verb {
     Hook(Box<Hook>),
     /// When hooks were heard of last: `Reply::HooksSeen`.
     HooksSeen,
+    /// Purge paths from everything recorded, and leave them out from now on; or capture them again.
+    Forget {
+        /// Absolute paths, each with all below it.
+        paths: Vec<WirePath>,
+        /// Capture them again, from now on.
+        undo: bool,
+        /// Only say what would go.
+        preview: bool,
+    },
 }
 
 /// Options of `attach`.

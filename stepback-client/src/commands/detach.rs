@@ -10,6 +10,7 @@ use crate::confirm;
 use crate::error::{Error, Result};
 use crate::render::path::shown;
 use crate::render::{count, json};
+use crate::size;
 
 /// Stop watching a directory.
 ///
@@ -57,17 +58,27 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         exact: args.path.is_some(),
     };
     let reply = app.ask_at(&place, verb, &mut |_| Ok(()))?;
-    let Reply::Detached { path, id, forgotten } = reply else {
-        return Err(Error::Unexpected("detach"));
+    let (path, id, forgotten, freed) = match reply {
+        Reply::Detached { path, id, forgotten } => (path, id, forgotten, None),
+        Reply::Deleted {
+            path,
+            id,
+            freed_bytes,
+            notes,
+        } => {
+            notes.iter().for_each(|note| app.printer.note(note));
+            (path, id, true, Some(freed_bytes))
+        }
+        _ => return Err(Error::Unexpected("detach")),
     };
     if app.printer.json {
-        app.printer.json(&json::detached(&path, &id, forgotten))?;
+        app.printer.json(&json::detached(&path, &id, forgotten, freed))?;
         return Ok(0);
     }
-    let rest = if forgotten {
-        ", its checkpoints are deleted"
-    } else {
-        ""
+    let rest = match freed {
+        Some(bytes) => format!(", its checkpoints are deleted, {} given back", size::human(bytes)),
+        None if forgotten => ", its checkpoints are deleted".to_owned(),
+        None => String::new(),
     };
     app.printer
         .text(&format!("detached: {} ({id}){rest}\n", shown(&path)))?;

@@ -8,6 +8,7 @@ pub mod diff;
 pub mod doctor;
 pub mod drop;
 pub mod export;
+pub mod forget;
 pub mod git;
 pub mod hook;
 pub mod list;
@@ -59,6 +60,7 @@ pub fn run(app: &App, command: Command) -> Result<u8> {
         Command::Pin(args) => pin::run(app, &args, true),
         Command::Unpin(args) => pin::run(app, &args, false),
         Command::Drop(args) => drop::run(app, &args),
+        Command::Forget(args) => forget::run(app, &args),
         Command::Watch => watch::run(app),
         Command::Export(args) => export::run(app, &args),
         Command::Daemon(daemon) => daemon::run(app, daemon),

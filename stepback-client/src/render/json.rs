@@ -75,8 +75,30 @@ pub fn attached(a: &stepback_proto::Attached) -> Value {
 }
 
 /// Of `detach`.
-pub fn detached(path: &WirePath, id: &str, forgotten: bool) -> Value {
-    with_path(path, json!({ "id": id, "forgotten": forgotten }))
+pub fn detached(path: &WirePath, id: &str, forgotten: bool, freed_bytes: Option<u64>) -> Value {
+    let mut value = json!({ "id": id, "forgotten": forgotten });
+    if let Some(bytes) = freed_bytes {
+        value["freed_bytes"] = bytes.into();
+    }
+    with_path(path, value)
+}
+
+/// Of `forget`.
+pub fn forgotten(done: &crate::commands::forget::Forgotten) -> Value {
+    let lossy = |paths: &[WirePath]| paths.iter().map(|p| Value::from(p.lossy())).collect::<Value>();
+    let mut value = json!({
+        "paths": lossy(&done.paths),
+        "checkpoints": done.checkpoints,
+        "freed_bytes": done.freed_bytes,
+        "still_held": lossy(&done.still_held),
+    });
+    for (key, paths) in [("paths_b64", &done.paths), ("still_held_b64", &done.still_held)] {
+        // Beside the list, so that its entries stay plain text.
+        if paths.iter().any(|p| std::str::from_utf8(&p.0).is_err()) {
+            value[key] = paths.iter().map(|p| Value::from(base64(&p.0))).collect();
+        }
+    }
+    value
 }
 
 fn last(last: Option<Last>) -> Value {

@@ -194,7 +194,7 @@ impl Reason {
 }
 
 /// A path that a checkpoint leaves out, with what was seen of it then.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NotCaptured {
     /// Where.
     pub path: crate::path::TreePath,

@@ -1,6 +1,7 @@
 //! Object ids of the store.
 
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -24,6 +25,32 @@ impl Oid {
         hasher.update(kind.header(body.len() as u64));
         hasher.update(body);
         Self(hasher.finalize().into())
+    }
+
+    /// The name of a blob of exactly `size` bytes; `None` when the reader gives more or less.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn of_blob(size: u64, from: &mut dyn Read) -> io::Result<Option<Self>> {
+        let mut hasher = Sha1::new();
+        hasher.update(ObjectKind::Blob.header(size));
+        let mut buffer = vec![0; 64 * 1024];
+        let mut read = 0;
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    read += bytes as u64;
+                    hasher.update(&buffer[..bytes]);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+            if read > size {
+                break;
+            }
+        }
+        Ok((read == size).then(|| Self(hasher.finalize().into())))
     }
 
     /// From 20 raw bytes.
@@ -120,6 +147,9 @@ mod tests {
             "626799f0f85326a8c1fc522db584e86cdfccd51f"
         );
         assert_eq!(Oid::of(ObjectKind::Tree, b""), Oid::EMPTY_TREE);
+        let read = |size| Oid::of_blob(size, &mut &b"v1\n"[..]).unwrap();
+        assert_eq!(read(3), Some(Oid::of(ObjectKind::Blob, b"v1\n")));
+        assert_eq!((read(2), read(4)), (None, None));
     }
 
     #[test]

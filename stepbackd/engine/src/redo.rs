@@ -8,15 +8,20 @@
 //! | `extras`, `extras-tables` | ignored files that it replaced, if any |
 //! | `plan` | the plan as JSON (`restore::Plan`) |
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, damaged_object};
 use crate::node::Snapshot;
 use crate::oid::{ObjectKind, Oid};
+use crate::path::TreePath;
 use crate::record::{self, Head};
 use crate::restore::{OperationKind, Plan, decode_plan, encode_plan};
 use crate::store::{ObjectWriter, Store, TreeEntry, write_tree};
 use crate::time::Time;
+use crate::tree::without::Remains;
 
 /// The most entries that the stack has; the oldest go first.
 pub const ENTRIES_MAX: usize = 50;
@@ -135,6 +140,75 @@ impl RedoEntry {
             time: record.time,
             commit,
         })
+    }
+
+    /// The recorded trees that it keeps, each with the name that it has there: `before`, `target`, `extras`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it can't be read.
+    pub fn states(&self, store: &Store) -> Result<Vec<(Vec<u8>, Snapshot)>> {
+        let entries = store.read_tree(store.read_commit(self.commit)?.tree)?;
+        let find = |name: &[u8]| entries.iter().find(|e| e.name == name).map(|e| e.oid);
+        Ok(["before", "target", "extras"]
+            .into_iter()
+            .filter_map(|name| {
+                let side = find(format!("{name}-tables").as_bytes())?;
+                let tree = find(name.as_bytes())?;
+                Some((name.as_bytes().to_vec(), Snapshot { tree, side }))
+            })
+            .collect())
+    }
+
+    /// Writes the entry without `paths`; `remains` says what becomes of its trees. `None` when it has nothing of them.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it, or one of its trees, can't be read; those of the store.
+    pub fn without(
+        &self,
+        store: &Store,
+        writer: &ObjectWriter<'_>,
+        root: &str,
+        remains: &HashMap<Snapshot, Arc<Remains>>,
+        paths: &[TreePath],
+    ) -> Result<Option<Self>> {
+        let anew = |state: Snapshot| {
+            let damaged = || damaged_object(store.path(), state.tree, "can't be read");
+            Ok::<_, Error>(remains.get(&state).ok_or_else(damaged)?.snapshot)
+        };
+        let mut plan = self.plan(store)?;
+        let steps = plan.steps.len();
+        plan.steps
+            .retain(|step| !paths.iter().any(|path| step.path.starts_with(path)));
+        let mut changed = plan.steps.len() != steps;
+        let mut states = HashMap::new();
+        for (name, state) in self.states(store)? {
+            let new = anew(state)?;
+            changed |= new != state;
+            states.insert(name, new);
+        }
+        if !changed {
+            return Ok(None);
+        }
+        let state = |name: &str| states.get(name.as_bytes()).copied();
+        let missing = || Error::Damaged {
+            store: store.path().to_owned(),
+            what: format!("redo entry {} has no state", self.k),
+        };
+        let before_snapshot = state("before").ok_or_else(missing)?;
+        let new = NewEntry {
+            k: self.k,
+            operation: self.operation,
+            target: (self.target, state("target").ok_or_else(missing)?),
+            before: (self.before, before_snapshot),
+            extras: state("extras"),
+            plan: &plan,
+            now: self.time,
+        };
+        Ok(Some(Self {
+            before_snapshot,
+            commit: new.write(writer, root)?,
+            ..self.clone()
+        }))
     }
 
     /// Reads the entry's plan.

@@ -41,7 +41,13 @@ struct Record {
 /// The ref of the side record of checkpoint `n`.
 #[must_use]
 pub fn ref_name(root: &str, n: u64) -> String {
-    format!("refs/stepback/{root}/side/{n}")
+    format!("{}{n}", refs_prefix(root))
+}
+
+/// What all refs of a root's side records begin with.
+#[must_use]
+pub fn refs_prefix(root: &str) -> String {
+    format!("refs/stepback/{root}/side/")
 }
 
 impl Side {
@@ -79,13 +85,22 @@ impl Side {
     /// [`Error::Damaged`] when there is none, or one that can't be read.
     pub fn load(store: &Store, root: &str, n: u64) -> Result<Self> {
         let name = ref_name(root, n);
+        let commit = store.read_ref(&name)?.ok_or_else(|| Error::Damaged {
+            store: store.path().to_owned(),
+            what: format!("{name} is missing"),
+        })?;
+        Self::load_commit(store, &name, commit)
+    }
+
+    /// Reads the record in `commit`, to which ref `name` points.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it can't be read.
+    pub fn load_commit(store: &Store, name: &str, commit: Oid) -> Result<Self> {
         let damaged = |what: String| Error::Damaged {
             store: store.path().to_owned(),
             what,
         };
-        let commit = store
-            .read_ref(&name)?
-            .ok_or_else(|| damaged(format!("{name} is missing")))?;
         let tree = store.read_commit(commit)?.tree;
         let entries = store.read_tree(tree)?;
         let find = |wanted: &str| {

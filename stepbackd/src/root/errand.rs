@@ -35,6 +35,11 @@ const fn only_looked_up(job: &Job, error: &JobError) -> bool {
         (Job::Diff { .. }, JobError::Gone) => true,
         // Names are looked up before the disk is.
         (Job::Diff { .. } | Job::Drop { .. }, JobError::Engine(Error::NoSuchCheckpoint(_))) => true,
+        (Job::Forget { preview: true, .. }, _) => true,
+        (
+            Job::Forget { .. },
+            JobError::Engine(Error::NoSuchPath { .. } | Error::Refused { .. } | Error::Unfinished { .. }),
+        ) => true,
         // An operation looks at the disk first, and goes back to an older picture of it on every error.
         (Job::Operate(..) | Job::Diff { .. }, _) => false,
         // What was named isn't there, which was seen before anything was done.
@@ -218,22 +223,24 @@ impl Actor {
         if forget {
             self.gaps.remove();
         }
+        let (path, id) = (convert::absolute(&self.root.path), self.root.id.clone());
         let result = match self.engine.take() {
-            Some(engine) if forget_store => engine.forget_all().map_err(|e| convert::failure(&e)),
-            Some(engine) => {
-                if let Err(e) = engine.save_cache() {
+            Some(engine) if forget_store => match engine.forget_all() {
+                Ok(deleted) => Ok(convert::deleted(path, id, deleted)),
+                Err(e) => Err(convert::failure(&e)),
+            },
+            engine => {
+                if let Some(Err(e)) = engine.map(|engine| engine.save_cache()) {
                     tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
                 }
-                Ok(())
+                Ok(Reply::Detached {
+                    path,
+                    id,
+                    forgotten: forget,
+                })
             }
-            None => Ok(()),
         };
-        let path = convert::absolute(&self.root.path);
-        answers.finish(result.map(|()| Reply::Detached {
-            path,
-            id: self.root.id.clone(),
-            forgotten: forget,
-        }));
+        answers.finish(result);
         true
     }
 

@@ -1,5 +1,6 @@
 //! Everything that can be asked of a root's actor, in the engine's words.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,6 +115,17 @@ pub enum Job {
     ExportTar(Select),
     /// What an agent is doing, and when its word came.
     Hook(Box<Hook>, Instant),
+    /// Purge paths, or capture them again.
+    Forget {
+        /// Which.
+        paths: Vec<TreePath>,
+        /// Capture them again.
+        undo: bool,
+        /// Only name what would go.
+        preview: bool,
+        /// Other roots that hold one of them.
+        also_in: Vec<PathBuf>,
+    },
 }
 
 /// How a diff is told.
@@ -188,7 +200,7 @@ impl Job {
                 revert: Some(consent),
                 ..
             } => *consent == Consent::Preview,
-            Self::Drop { preview, .. } => *preview,
+            Self::Drop { preview, .. } | Self::Forget { preview, .. } => *preview,
             _ => false,
         }
     }
@@ -200,6 +212,7 @@ impl Job {
             Self::Verify => "verifying",
             Self::Operate(_, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => PUTTING_BACK,
             Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_) => "reading",
+            Self::Forget { .. } => "purging",
             _ => "scanning",
         }
     }

@@ -140,6 +140,24 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             let written = engine.write_tar(n, &mut to);
             end_of(to, written)?.into()
         }
+        Job::Forget {
+            paths, undo: true, ..
+        } => convert::forgotten(engine.unforget(paths, cx)?, engine.id()).into(),
+        Job::Forget {
+            paths,
+            preview,
+            also_in,
+            ..
+        } => {
+            let mut forgotten = engine.forget(paths, *preview, cx)?;
+            forgotten.notes.extend(also_in.iter().map(|root| {
+                format!(
+                    "{} is attached, too, and has checkpoints of its own: forget it there as well",
+                    root.display()
+                )
+            }));
+            convert::forgotten(forgotten, engine.id()).into()
+        }
         // These end the actor or need its status: it does them itself.
         Job::Detach { .. } | Job::Verify | Job::Hook(..) => {
             let failure = convert::fail(FailureKind::Internal, "a job that the actor does itself", "");

@@ -170,6 +170,15 @@ impl Actor {
             let hint = "`stepback status --verify` names what is damaged; the other checkpoints are usable";
             warn("damaged", message, hint);
         }
+        if let Some(paths) = read.and_then(|read| read.half_forgotten.as_ref()) {
+            let named: Vec<String> = paths.iter().map(TreePath::to_string).collect();
+            let message = format!("a purge of {} was interrupted", named.join(", "));
+            warn(
+                "forget_unfinished",
+                message,
+                "`stepback forget -p PATH` again finishes it",
+            );
+        }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
                 "session_open",
@@ -214,6 +223,7 @@ struct Read {
     sessions: Vec<String>,
     long_sessions: Vec<String>,
     damaged: Vec<Finding>,
+    half_forgotten: Option<Vec<TreePath>>,
     has_processes: bool,
     checkpoints: u64,
     redo: u64,
@@ -253,6 +263,7 @@ impl Read {
                 .map(|session| session.name.clone())
                 .collect(),
             damaged: engine.damaged().to_vec(),
+            half_forgotten: engine.interrupted_forget().ok().flatten(),
             has_processes: open.iter().any(|session| session.process.is_some()),
             checkpoints: checkpoints.len() as u64,
             redo: engine.redo_stack().len() as u64,

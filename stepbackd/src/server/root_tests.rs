@@ -378,10 +378,7 @@ fn detached_roots_are_forgotten_when_asked_also_later() {
             exact: true,
         },
     );
-    assert!(matches!(
-        forgotten,
-        Answer::Done(Reply::Detached { forgotten: true, .. })
-    ));
+    assert!(matches!(forgotten, Answer::Done(Reply::Deleted { .. })));
     let again = Verb::Detach {
         forget: true,
         exact: true,

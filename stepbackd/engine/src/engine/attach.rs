@@ -58,6 +58,15 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
+/// What the deletion of all of a root's checkpoints gave back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// What the store's disk use fell by, in bytes.
+    pub freed_bytes: u64,
+    /// Why the space of what is gone isn't free yet, if it isn't.
+    pub unreclaimed: Option<String>,
+}
+
 /// Is the directory the one that was attached?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
@@ -246,7 +255,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the store. What is left then is found by the next try.
-    pub fn forget_all(self) -> Result<()> {
+    pub fn forget_all(self) -> Result<Deleted> {
         let _no_attach_meanwhile = ATTACHING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -262,10 +271,15 @@ impl Engine {
             .all_refs("refs/stepback/")?
             .keys()
             .any(|name| name.ends_with("/root") && *name != state::ref_name(&id));
+        let before = self.store.disk_bytes()?;
         if !others {
             let path = self.store.path().to_owned();
             drop(self);
-            return locate::remove_store(&path);
+            locate::remove_store(&path)?;
+            return Ok(Deleted {
+                freed_bytes: before,
+                unreclaimed: None,
+            });
         }
         for name in self.store.all_refs(&checkpoint::refs_prefix(&id))?.keys() {
             self.store.delete_ref(name)?;
@@ -282,8 +296,13 @@ impl Engine {
         fs::remove_dir_all(&dir).at(&dir)?;
         // The other roots' contents are in the same store: what only this one had must not stay among them.
         let git = &self.env.git;
-        self.store
-            .collect_garbage(git.program.as_deref(), git.path.as_deref())
+        let collected = self
+            .store
+            .collect_garbage(git.program.as_deref(), git.path.as_deref());
+        Ok(Deleted {
+            freed_bytes: before.saturating_sub(self.store.disk_bytes()?),
+            unreclaimed: collected.err().map(|e| e.to_string()),
+        })
     }
 }
 

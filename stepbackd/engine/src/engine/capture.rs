@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Re-reads the rules from outside the tree if they changed; says what must be looked at anew because of it.
-    fn refresh_rules(&mut self) -> Result<Stale> {
+    pub(super) fn refresh_rules(&mut self) -> Result<Stale> {
         if let Some(rules) = &mut self.rules {
             return rules.refresh();
         }

@@ -11,9 +11,11 @@
 //! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
 //! | `prune` | pin and drop |
+//! | `forget` | purge paths from everything |
 
 mod attach;
 mod capture;
+mod forget;
 mod open;
 mod operate;
 mod operation;
@@ -29,8 +31,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use attach::{AttachRequest, Found, Presence, Whereabouts};
+pub use attach::{AttachRequest, Deleted, Found, Presence, Whereabouts};
 pub use capture::{Captured, Scope, TurnLabel, Why};
+pub use forget::Forgotten;
 pub use operate::{Operation, Preview, Report};
 pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};

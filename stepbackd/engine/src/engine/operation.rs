@@ -203,6 +203,7 @@ impl Engine {
             common: modes,
             target_unknown: &side.not_captured,
             present_unknown: &self.tree.not_captured(),
+            forgotten: &self.record.forgotten,
             within: match operation {
                 Operation::Restore(_, paths) => paths,
                 _ => &[],

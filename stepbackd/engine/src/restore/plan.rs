@@ -40,6 +40,8 @@ pub struct PlanInput<'a> {
     pub target_unknown: &'a [NotCaptured],
     /// The same list of the present tree.
     pub present_unknown: &'a [NotCaptured],
+    /// Paths that were forgotten: what is there is in no checkpoint, and must come into none.
+    pub forgotten: &'a [TreePath],
     /// Only what is at or below one of these is reported as kept or not covered; everything when empty.
     pub within: &'a [TreePath],
     /// Whether a path (a directory, when the flag is set) is ignored by the rules of now.
@@ -172,6 +174,14 @@ impl<'a> Planner<'a> {
         nearest(&self.present_unknown, path)
     }
 
+    /// Whether it was forgotten, itself or with a directory above it.
+    pub fn is_forgotten(&self, path: &TreePath) -> bool {
+        self.input
+            .forgotten
+            .iter()
+            .any(|forgotten| path.starts_with(forgotten))
+    }
+
     /// Whether a rule of now or of the target ignores it.
     pub fn is_ignored(&self, path: &TreePath, is_dir: bool) -> Result<bool> {
         Ok((self.input.ignored_now)(path, is_dir)? || (self.input.ignored_then)(path, is_dir)?)
@@ -206,11 +216,22 @@ impl<'a> Planner<'a> {
             }
         }
         for now in input.present_unknown.iter().filter(is_within) {
-            if self.unknown_in_target(&now.path).is_none() {
+            if self.unknown_in_target(&now.path).is_none() && !self.was_ignored(now)? {
                 self.keep(&now.path, not_in_checkpoint(now.reason));
             }
         }
         Ok(())
+    }
+
+    /// A forgotten path that the target ignored: nobody expects it to be put back, or to go.
+    fn was_ignored(&self, now: &NotCaptured) -> Result<bool> {
+        if now.reason != Reason::Forgotten {
+            return Ok(false);
+        }
+        let is_dir = self
+            .stat(&now.path)?
+            .is_some_and(|stat| stat.kind == FileType::Dir);
+        (self.input.ignored_then)(&now.path, is_dir)
     }
 
     fn change(

@@ -36,6 +36,9 @@ pub(super) fn judge(planner: &Planner<'_>, path: &TreePath, stat: &Stat, target:
     {
         return Ok(Ignored::Kept(not_in_checkpoint(unknown.reason)));
     }
+    if planner.is_forgotten(path) {
+        return Ok(Ignored::Kept(not_in_checkpoint(Reason::Forgotten)));
+    }
     let too_large = stat.kind == FileType::File && stat.size > planner.input.max_file_size;
     let on_disk = match stat.kind {
         FileType::Special => return Ok(Ignored::Kept(not_in_checkpoint(Reason::Special))),
@@ -179,6 +182,10 @@ pub(super) fn clear_uncaptured(
         .or_else(|| planner.unknown_in_target(path))
     {
         planner.keep(&unknown.path, not_in_checkpoint(unknown.reason));
+        return Ok(());
+    }
+    if planner.is_forgotten(path) {
+        planner.keep(path, not_in_checkpoint(Reason::Forgotten));
         return Ok(());
     }
     let Some(from) = read_uncaptured(planner, path, stat)? else {
@@ -376,6 +383,11 @@ impl Sweep {
 
     /// A directory that isn't captured goes only as a whole: when it must, or when nothing that stays is in it.
     fn uncaptured_dir(&mut self, planner: &Planner<'_>, path: &TreePath, stat: &Stat) -> Result<bool> {
+        if planner.is_forgotten(path) {
+            self.kept
+                .push((path.clone(), not_in_checkpoint(Reason::Forgotten)));
+            return Ok(true);
+        }
         if !planner.is_ignored(path, true)? && planner.input.left_by.is_none() {
             self.kept.push((path.clone(), APPEARED.into()));
             return Ok(true);

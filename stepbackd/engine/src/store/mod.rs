@@ -13,6 +13,7 @@ mod create;
 mod deflate;
 mod files;
 mod garbage;
+mod holders;
 mod lock;
 mod loose;
 mod object;
@@ -35,6 +36,7 @@ use std::sync::Mutex;
 
 use crate::error::{Error, Result};
 
+pub use holders::Holder;
 pub use lock::{ExclusiveLock, SharedLock};
 pub use object::{
     Commit, MODE_BLOB, MODE_GITLINK, MODE_TREE, Malformed, TreeEntry, encode_tree, parse_commit, parse_tree,

@@ -108,8 +108,9 @@ impl Packs {
         Ok(())
     }
 
-    /// Looks for packs that others have made.
+    /// Looks for packs that others have made. What a pack held that is gone doesn't count as stored any more.
     pub fn refresh(&self) -> Result<()> {
+        self.notice_lost()?;
         // Those that a later loss would be noticed of.
         let names = pack_names(&self.view)?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

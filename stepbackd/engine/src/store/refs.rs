@@ -20,6 +20,9 @@ use super::packed_refs;
 /// The longest name of a ref, in bytes.
 pub const REF_NAME_MAX: usize = 120;
 
+/// More than so many refs at once go to `packed-refs`.
+const SET_EACH_MAX: usize = 32;
+
 /// What [`Store::set_ref`] expects to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
@@ -150,6 +153,33 @@ impl Store {
         temp.sync()?;
         temp.rename(&path)?;
         files::sync_dir(dir)
+    }
+
+    /// Makes refs that may be there already point elsewhere: one by one in this order when they are few, else with as few
+    /// barriers as possible, and the first before the others. On a crash each is the old or the new one; durable when
+    /// this returns.
+    ///
+    /// # Errors
+    /// As [`Store::set_ref`].
+    pub fn set_refs(&self, refs: &[(String, Oid)]) -> Result<()> {
+        let (first, rest) = match refs.split_first() {
+            Some((first, rest)) if refs.len() > SET_EACH_MAX => (std::slice::from_ref(first), rest),
+            _ => (refs, &[][..]),
+        };
+        for (name, oid) in first {
+            self.set_ref(name, *oid, Expected::Any)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        rest.iter().try_for_each(|(name, _)| check_name(name))?;
+        let _serial = self.lock_refs()?;
+        // A ref's own file stands before the packed one, so each changes when its file goes.
+        let mut packed = BTreeMap::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
+        packed.extend(rest.iter().cloned());
+        packed_refs::write(&self.dir, &packed)?;
+        let names: Vec<&str> = rest.iter().map(|(name, _)| name.as_str()).collect();
+        self.remove_loose(&names)
     }
 
     /// Makes the directories above a ref's file, and takes empty ones out of its place.

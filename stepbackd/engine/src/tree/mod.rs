@@ -18,6 +18,7 @@ mod scan;
 mod side;
 pub mod stored;
 mod want;
+pub mod without;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,6 +10,7 @@
 
 mod capture;
 mod damage;
+mod forget;
 mod operations;
 mod property;
 mod store_describes_itself;

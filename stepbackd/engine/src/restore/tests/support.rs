@@ -245,6 +245,7 @@ impl Bench {
             common: &CommonModes::DEFAULT,
             target_unknown: &self.target_unknown.borrow(),
             present_unknown: &self.present_unknown.borrow(),
+            forgotten: &[],
             within,
             ignored_now: &|path, _| Ok(is_in(&self.ignored, path)),
             ignored_then: &|path, _| Ok(is_in(&self.ignored_then, path)),
