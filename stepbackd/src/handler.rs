@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepback_engine::engine::{Engine, Operation, Settings};
-use stepback_engine::path::for_shell;
+use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{
     Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, Status, Verb,
