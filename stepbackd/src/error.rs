@@ -52,6 +52,12 @@ impl Error {
         }
     }
 
+    /// Whether there was no room on the disk.
+    pub fn is_no_space(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
+    }
+
     /// What `stepbackd` exits with: clients tell by it what is wrong. 78 is `EX_CONFIG`.
     pub const fn exit_code(&self) -> u8 {
         match self {

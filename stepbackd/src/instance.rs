@@ -90,16 +90,24 @@ impl Instance {
     /// # Errors
     /// When the note can't be written.
     pub fn announce(&mut self, socket: &Path, own_socket: bool) -> Result<()> {
-        let note = Note::new(std::process::id(), socket, env!("CARGO_PKG_VERSION"));
         if own_socket {
             self.socket = socket::identity(socket);
         }
-        let file = self.paths.daemon_json();
-        let text = serde_json::to_vec(&note)
-            .map_err(std::io::Error::from)
-            .at(&file)?;
-        write_durably(&file, &text)
+        write_note(&self.paths, socket)
     }
+}
+
+/// Writes the note that says that this process listens at `socket`.
+///
+/// # Errors
+/// When it can't be written.
+pub fn write_note(paths: &Paths, socket: &Path) -> Result<()> {
+    let note = Note::new(std::process::id(), socket, env!("CARGO_PKG_VERSION"));
+    let file = paths.daemon_json();
+    let text = serde_json::to_vec(&note)
+        .map_err(std::io::Error::from)
+        .at(&file)?;
+    write_durably(&file, &text)
 }
 
 impl Drop for Instance {

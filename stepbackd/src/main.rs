@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `main` | arguments, start, signals |
 //! | `paths` `config` `environment` `logging` `daemonize` | the world around |
-//! | `instance` `socket` | one daemon for each STATE, one socket |
+//! | `instance` `socket` `reserve` | one daemon for each STATE, one socket, also on a full disk |
 //! | `registry` | which roots are attached |
 //! | `server` `connection` `handler` `named` `outlet` `convert` | from the wire to a job and back |
 //! | `daemon` | what all roots share |
@@ -35,6 +35,7 @@ mod pending;
 mod place;
 mod process;
 mod registry;
+mod reserve;
 mod root;
 mod server;
 mod socket;
@@ -64,6 +65,9 @@ use crate::registry::Registry;
 
 /// The whole stop takes at most 5 s; what is left is for the process to end.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
+
+/// How often a full disk is tried for the note that says where we listen.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(20);
 
 /// Watches attached directories and keeps checkpoints of them. Clients talk to it over a Unix socket; `stepback` starts
 /// it when there is none.
@@ -117,6 +121,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
         logging::check(&log_filter(lookup, &Config::read(&paths.config)?))?;
         return Ok(ExitCode::SUCCESS);
     }
+    reserve::release_if_full(&paths.reserve());
     paths.make_state()?;
     if arguments.daemonize {
         if let Some(served) = instance::served_by(&paths) {
@@ -174,7 +179,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
         let listener = tokio::net::UnixListener::from_std(listener).at(&daemon.paths.socket)?;
         let signals = tokio::spawn(heed_signals(Arc::clone(&daemon)));
         let watchdog = sd_notify::watchdog_enabled().map(|limit| tokio::spawn(feed_watchdog(limit / 3)));
-        instance.announce(&daemon.paths.socket, own_socket)?;
+        announce(&daemon, &mut instance, own_socket)?;
         notify(&[NotifyState::Ready]);
         herald.ready();
         server::serve(
@@ -195,6 +200,31 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     runtime.shutdown_background();
     drop(instance);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes down where we listen. On a full disk that is tried again and again: clients find the usual place without it.
+fn announce(daemon: &Arc<Daemon>, instance: &mut Instance, own_socket: bool) -> Result<()> {
+    match instance.announce(&daemon.paths.socket, own_socket) {
+        Err(e) if e.is_no_space() => {
+            tracing::warn!("{e}");
+            let daemon = Arc::clone(daemon);
+            tokio::spawn(async move {
+                let again = || instance::write_note(&daemon.paths, &daemon.paths.socket);
+                while daemon
+                    .shutdown
+                    .run_until_cancelled(tokio::time::sleep(ANNOUNCE_AGAIN))
+                    .await
+                    .is_some()
+                    && again().is_err()
+                {}
+            });
+            Ok(())
+        }
+        announced => {
+            reserve::keep(&daemon.paths.reserve());
+            announced
+        }
+    }
 }
 
 /// `STEPBACK_LOG`, else what the settings say.

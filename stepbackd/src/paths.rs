@@ -120,6 +120,11 @@ impl Paths {
         self.state.join("daemon.json")
     }
 
+    /// Room that is given up on a full disk.
+    pub fn reserve(&self) -> PathBuf {
+        self.state.join("reserve")
+    }
+
     /// The roots that are attached.
     pub fn registry(&self) -> PathBuf {
         self.state.join("roots.json")

@@ -17,6 +17,7 @@ mod ids;
 mod json;
 mod kill;
 mod kinds_of_project;
+mod lifecycle;
 mod main_job;
 mod many_clients;
 mod packaging;

@@ -214,6 +214,13 @@ fn stop(app: &App) -> Result<Option<u32>> {
     let pid = match service::look(&app.endpoint, &app.environment)? {
         Probe::Absent => return Ok(None),
         Probe::WrongVersion(welcome) => {
+            if !process::is_daemon(welcome.pid) {
+                return Err(Error::Silent(format!(
+                    "what listens at {} says that it is process {}, which is no stepbackd",
+                    app.endpoint.socket().display(),
+                    welcome.pid
+                )));
+            }
             // It doesn't know our requests, but every daemon knows this signal.
             process::terminate(welcome.pid)?;
             welcome.pid
