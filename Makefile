@@ -8,7 +8,7 @@ DATADIR ?= $(PREFIX)/share
 UNITDIR ?= $(PREFIX)/lib/systemd/user
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint soak install uninstall
+.PHONY: build release demo test lint soak fuzz install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -36,6 +36,11 @@ soak: build
 		kill:: many_clients::
 	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib faults
 	PROPTEST_CASES=1000 $(CARGO) test --locked -p stepback-engine --test it property::
+
+# Ten million hostile frames.
+fuzz:
+	STEPBACK_EXECUTIONS=10000000 $(CARGO) test --release --locked -p stepback-proto --features tokio --test fuzz -- \
+		--nocapture
 
 # Doesn't build: `make release` first, so that nothing is compiled as root.
 install:
