@@ -29,7 +29,7 @@ pub struct App {
 /// Runs the program; its exit code.
 pub fn main() -> u8 {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = child::become_command(&args) {
+    if let Some(code) = child::become_command(&args).or_else(|| commands::run::become_witness(&args)) {
         return code;
     }
     // An agent takes what its hook prints, and its exit code, for an answer.

@@ -3,6 +3,7 @@
 //! Whatever happens to stepback, the command runs, and what happens to the command is what `run` reports.
 
 mod foreground;
+mod witness;
 
 use std::ffi::OsString;
 use std::io;
@@ -15,6 +16,7 @@ use clap::ValueHint;
 use foreground::Signals;
 use nix::sys::signal::SigSet;
 use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, SessionPath, Verb};
+pub use witness::become_witness;
 
 use super::session::summary;
 use crate::app::App;

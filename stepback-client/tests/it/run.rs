@@ -1,9 +1,10 @@
 //! `run` leaves the command as it would be without it: exit code, signals, stops.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -76,6 +77,39 @@ fn signals_to_run_reach_the_command_once() {
         kill(pid, Signal::SIGCONT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{name}");
     }
+}
+
+#[test]
+fn signals_to_the_whole_group_reach_the_command_once() {
+    if !cfg!(target_os = "linux") || Command::new("perl").arg("-v").output().is_err() {
+        println!("skipped: needs Linux and perl, which answers each signal at once");
+        return;
+    }
+    let script = "$SIG{$_} = sub { $n++; syswrite STDOUT, \"$_[0] $n\\n\" } for qw(TERM HUP USR1); \
+                  $SIG{USR2} = sub { exit $n }; syswrite STDOUT, \"ready\\n\"; select undef, undef, undef, 1 while 1";
+    let mut child = stepback(&["run", "--", "perl", "-e", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut lines), "ready\n");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    // Alone and to the group in turn: each comes once, and none is lost.
+    for n in 0..5 {
+        killpg(pid, Signal::SIGTERM).unwrap();
+        assert_eq!(line(&mut lines), format!("TERM {}\n", 3 * n + 1));
+        kill(pid, Signal::SIGHUP).unwrap();
+        assert_eq!(line(&mut lines), format!("HUP {}\n", 3 * n + 2));
+        killpg(pid, Signal::SIGUSR1).unwrap();
+        assert_eq!(line(&mut lines), format!("USR1 {}\n", 3 * n + 3));
+        // Whatever is on its way twice has come before this one.
+        kill(pid, Signal::SIGCONT).unwrap();
+    }
+    kill(pid, Signal::SIGUSR2).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(15));
 }
 
 #[test]

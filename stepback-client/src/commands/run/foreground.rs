@@ -3,10 +3,11 @@
 //! The command stays in our process group, so that the terminal's signals reach it as they would without us. We block
 //! them, wait for them beside the command's own state changes, and
 //! - leave alone what the terminal sent, since the command has it already;
-//! - pass on what was sent to our process alone;
+//! - pass on what was sent to our process alone, and not what was sent to our group, which the command is in;
 //! - stop when the command stops, by the same signal, so that the shell sees a stopped job;
 //! - wake the command when we are woken, if it still sleeps.
 
+use std::cell::RefCell;
 use std::io;
 use std::process::Child;
 
@@ -15,6 +16,7 @@ use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::witness::Witness;
 use crate::interrupt::is_ignored;
 
 /// What we take part in: the command's end or stop, and every signal that people or their shells send to a job.
@@ -36,6 +38,7 @@ const TAKEN: [Signal; 11] = [
 pub struct Signals {
     taken: SigSet,
     source: Source,
+    witness: RefCell<Witness>,
 }
 
 impl Signals {
@@ -51,7 +54,13 @@ impl Signals {
         let source = Source::new(set)?;
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let taken = set.iter().filter(|signal| !before.contains(*signal)).collect();
-        Ok(Self { taken, source })
+        // It has to have them blocked as well.
+        let witness = RefCell::new(Witness::new());
+        Ok(Self {
+            taken,
+            source,
+            witness,
+        })
     }
 
     /// Those that weren't blocked before: the command has to let them through again.
@@ -79,7 +88,7 @@ impl Signals {
                 if let Some(code) = job.wake()? {
                     return Ok(code);
                 }
-            } else if passes(signal, from_kernel) {
+            } else if passes(signal, from_kernel) && (from_kernel || !self.witness.borrow_mut().saw(signal)) {
                 job.send(signal)?;
             }
         }
