@@ -134,6 +134,9 @@ impl Error {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "check the owner and the mode of that path and of the directories above it".into()
             }
+            Self::Io { source, .. } if source.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => {
+                "the disk or file system reports a fault: check it (`dmesg`), then try again".into()
+            }
             Self::Damaged { .. } => {
                 "`stepback status --verify` names what is damaged; other checkpoints stay usable".into()
             }

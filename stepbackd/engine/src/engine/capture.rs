@@ -308,6 +308,7 @@ impl Engine {
             Ok(record) => record,
             Err(e) => {
                 (self.record.highest, self.record.position) = before;
+                self.take_back(store, &checkpoint);
                 return Err(e);
             }
         };
@@ -320,6 +321,20 @@ impl Engine {
             self.pins.insert(n);
         }
         Ok(n)
+    }
+
+    /// Of a checkpoint that could not be announced, the ref may be there all the same: its name was given, and then the
+    /// disk refused to make it durable. It goes, and its number isn't given again.
+    fn take_back(&mut self, store: &Store, checkpoint: &Checkpoint) {
+        let name = checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
+        let left = store.read_ref(&name);
+        if left.as_ref().is_ok_and(|found| *found == Some(checkpoint.commit)) {
+            // Should that fail, too, the next start finds a checkpoint, which is whole.
+            let _ = store.delete_ref(&name);
+        }
+        if !matches!(left, Ok(None)) {
+            self.record.highest = checkpoint.n;
+        }
     }
 
     /// Writes the root's record as it is in memory.

@@ -244,6 +244,12 @@ impl Engine {
             before,
             ends_at: ends_at.map(|e| e.checkpoint),
             makes_root,
+            entry: k.and_then(|k| {
+                self.redo
+                    .iter()
+                    .find(|entry| entry.k == k)
+                    .map(|entry| entry.commit)
+            }),
         };
         let header = JournalHeader {
             operation: operation.kind(),

@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::operation::Expected;
 use super::{Context, Engine};
 use crate::error::{Error, Result};
+use crate::oid::Oid;
+use crate::redo::RedoEntry;
 use crate::restore::{self, JournalHeader, Kept, OperationKind};
 use crate::state::Sighting;
+use crate::store::{Expected as Ref, Store};
 
 /// How `recover` ended.
 #[derive(Debug)]
@@ -30,6 +33,9 @@ pub(super) struct Ending {
     pub ends_at: Option<u64>,
     /// The root wasn't there.
     pub makes_root: bool,
+    /// The commit of the redo entry that a redo uses up, or that any other operation has made.
+    #[serde(default)]
+    pub entry: Option<Oid>,
 }
 
 impl Engine {
@@ -78,7 +84,7 @@ impl Engine {
         }
         let _lock = store.lock()?;
         let recovered = restore::recover(&self.apply_context(&store, &directory, cx), undo)?;
-        let Some(recovered) = recovered else {
+        let Some(mut recovered) = recovered else {
             return Ok(Recovered {
                 interrupted: None,
                 kept: Vec::new(),
@@ -106,12 +112,30 @@ impl Engine {
         {
             self.pop_redo(&store, k)?;
         }
+        // The other way round it is needed, and may be gone already: what was interrupted was nearly done, or was recovered.
+        if undo == (header.operation == OperationKind::Redo)
+            && let Some(entry) = ending.entry
+            && let Err(e) = self.push_again(&store, entry)
+        {
+            recovered.notes.push(format!("no redo takes this back: {e}"));
+        }
         restore::finish(&directory)?;
         Ok(Recovered {
             interrupted: Some(header),
             kept: recovered.kept,
             notes: recovered.notes,
         })
+    }
+
+    /// Makes sure that an entry is on the stack.
+    fn push_again(&mut self, store: &Store, commit: Oid) -> Result<()> {
+        let entry = RedoEntry::load(store, commit)?;
+        if self.redo.iter().all(|known| known.k != entry.k) {
+            store.set_ref(&entry.ref_name(self.id()), commit, Ref::Any)?;
+            self.redo.push(entry);
+            self.redo.sort_by_key(|entry| std::cmp::Reverse(entry.k));
+        }
+        Ok(())
     }
 
     /// Takes the directory that an operation made in the place of the missing root for the root.

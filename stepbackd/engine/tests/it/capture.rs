@@ -137,7 +137,7 @@ fn ids_in_every_form() {
         sandbox.write("f", &i.to_string());
         sandbox.capture();
     }
-    let far = sandbox.now();
+    let far = Sandbox::now();
     let engine = sandbox.engine();
     let resolve = |select| engine.resolve(&select).ok();
     assert_eq!(resolve(Select::Number(3)), Some(3));

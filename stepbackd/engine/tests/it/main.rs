@@ -10,6 +10,8 @@
 
 mod capture;
 mod damage;
+#[cfg(feature = "fault-points")]
+mod faults;
 mod forget;
 mod operations;
 mod property;

@@ -26,6 +26,8 @@ pub type Picture = BTreeMap<Vec<u8>, Entry>;
 
 pub struct Sandbox {
     dir: tempfile::TempDir,
+    /// The state directory is in memory where that can be had: what a disk takes to sync isn't asked here.
+    _state: Option<tempfile::TempDir>,
     pub engine: Option<Engine>,
     progress: Progress,
 }
@@ -34,11 +36,17 @@ impl Sandbox {
     /// With an empty root, not attached yet.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["root", "home", "state"] {
+        for name in ["root", "home"] {
             fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let state = tempfile::tempdir_in("/dev/shm").ok();
+        match &state {
+            Some(memory) => std::os::unix::fs::symlink(memory.path(), dir.path().join("state")).unwrap(),
+            None => fs::create_dir(dir.path().join("state")).unwrap(),
         }
         Self {
             dir,
+            _state: state,
             engine: None,
             progress: Progress::default(),
         }
@@ -65,21 +73,7 @@ impl Sandbox {
     }
 
     pub fn environment(&self) -> Environment {
-        let git = std::env::var_os("PATH").and_then(|path| {
-            std::env::split_paths(&path)
-                .map(|dir| dir.join("git"))
-                .find(|git| git.is_file())
-        });
-        Environment {
-            state_dir: self.state(),
-            git: GitEnvironment {
-                program: git,
-                home: Some(self.path().join("home")),
-                config_home: None,
-                path: std::env::var_os("PATH"),
-                scratch: Some(self.state().join("scratch")),
-            },
-        }
+        environment_of(&self.path())
     }
 
     pub fn settings() -> Settings {
@@ -90,7 +84,7 @@ impl Sandbox {
     }
 
     /// The clock of this moment: stat times are compared with it.
-    pub fn now(&self) -> Time {
+    pub fn now() -> Time {
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap();
@@ -112,7 +106,7 @@ impl Sandbox {
     }
 
     pub fn attach_with(&mut self, request: &AttachRequest) -> Result<Captured> {
-        let found = Engine::attach(&self.environment(), request, &Self::settings(), self.now())?;
+        let found = Engine::attach(&self.environment(), request, &Self::settings(), Self::now())?;
         self.engine = Some(found.engine);
         self.capture_as(&Why::plain(Trigger::Attach))
     }
@@ -133,7 +127,7 @@ impl Sandbox {
     }
 
     pub fn on<T>(&mut self, work: impl FnOnce(&mut Engine, &Context<'_>) -> T) -> T {
-        let now = self.now();
+        let now = Self::now();
         let cx = Context {
             now,
             watch: &NoWatch,
@@ -174,6 +168,26 @@ impl Sandbox {
 
     pub fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root().join(path)).ok()
+    }
+}
+
+/// What the engine may know, in the directory of a sandbox.
+pub fn environment_of(dir: &Path) -> Environment {
+    let git = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path)
+            .map(|dir| dir.join("git"))
+            .find(|git| git.is_file())
+    });
+    let state = dir.join("state");
+    Environment {
+        git: GitEnvironment {
+            program: git,
+            home: Some(dir.join("home")),
+            config_home: None,
+            path: std::env::var_os("PATH"),
+            scratch: Some(state.join("scratch")),
+        },
+        state_dir: state,
     }
 }
 
