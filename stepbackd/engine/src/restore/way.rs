@@ -342,7 +342,9 @@ impl Sweep {
         if stat.kind == FileType::Dir {
             return match captured {
                 Some(from) if from.kind == Kind::Dir => {
-                    let ignored = !self.must_go && (planner.input.ignored_then)(path, true)?;
+                    let ignored = !self.must_go
+                        && !planner.is_left_by(path, &from)
+                        && (planner.input.ignored_then)(path, true)?;
                     if ignored {
                         Ok(true)
                     } else {

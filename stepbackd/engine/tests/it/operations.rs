@@ -298,3 +298,19 @@ fn rewind_without_an_id_gets_past_a_new_repository() {
     }
     assert!(sandbox.root().join("sub/.git/HEAD").exists());
 }
+
+/// What a rewind made, and the state before it ignores, goes by the redo: the directories, too.
+#[test]
+fn redo_removes_directories_that_the_state_before_ignores() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::create_dir_all(root.join("a/a")).unwrap();
+        std::os::unix::fs::symlink("a", root.join("a/a/a")).unwrap();
+    });
+    fs::remove_dir_all(sandbox.root().join("a")).unwrap();
+    sandbox.write(".gitignore", "a\n");
+    let before = sandbox.picture();
+    sandbox.rewind(1);
+    assert!(sandbox.root().join("a/a").is_dir());
+    sandbox.execute(&Operation::Redo).unwrap();
+    assert_eq!(sandbox.picture(), before);
+}

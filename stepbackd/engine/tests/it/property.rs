@@ -28,7 +28,7 @@ const NAMES: [&[u8]; 14] = [
 ];
 
 #[derive(Debug, Clone)]
-enum Edit {
+pub enum Edit {
     Write { path: Vec<usize>, bytes: Vec<u8> },
     Link { path: Vec<usize>, target: Vec<u8> },
     Dir { path: Vec<usize> },
@@ -48,11 +48,11 @@ enum Act {
     Reopen(bool),
 }
 
-fn path() -> impl Strategy<Value = Vec<usize>> {
+pub fn path() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(0..NAMES.len(), 1..4)
 }
 
-fn edit() -> impl Strategy<Value = Edit> {
+pub fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         6 => (path(), proptest::collection::vec(any::<u8>(), 0..40)).prop_map(|(path, bytes)| Edit::Write { path, bytes }),
         2 => (path(), "[a-z./]{1,12}").prop_map(|(path, target)| Edit::Link { path, target: target.into_bytes() }),
@@ -75,12 +75,12 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn bytes_of(path: &[usize]) -> Vec<u8> {
+pub fn bytes_of(path: &[usize]) -> Vec<u8> {
     path.iter().map(|i| NAMES[*i]).collect::<Vec<_>>().join(&b'/')
 }
 
 /// Does the edit if the tree lets it; what can't be done isn't done.
-fn apply(root: &Path, edit: &Edit) {
+pub fn apply(root: &Path, edit: &Edit) {
     let clear = |path: &Path| {
         if path.symlink_metadata().is_ok_and(|m| m.is_dir()) {
             fs::remove_dir_all(path).is_ok()
@@ -242,11 +242,11 @@ fn run(acts: &[Act]) -> Result<(), TestCaseError> {
 }
 
 /// How many cases: `PROPTEST_CASES` raises it for a long run.
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(60);
+        .unwrap_or(40);
     ProptestConfig {
         cases,
         max_shrink_iters: 200,
