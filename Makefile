@@ -6,6 +6,8 @@ BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man/man1
 DATADIR ?= $(PREFIX)/share
 UNITDIR ?= $(PREFIX)/lib/systemd/user
+# The most that the random edits of `make soak` may take. With TMPDIR on a tmpfs they need far less than on a disk.
+SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: build release demo test lint soak fuzz install uninstall
@@ -24,7 +26,7 @@ demo: release
 # Then the same engine with points at which it fails or dies, each in turn.
 test: build
 	$(CARGO) test --workspace --locked
-	$(CARGO) test --locked -p stepback-engine --features fault-points --lib faults
+	$(CARGO) test --locked -p stepback-engine --features fault-points --lib --test it faults
 
 lint:
 	$(CARGO) fmt --all --check
@@ -34,8 +36,11 @@ lint:
 soak: build
 	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
 		kill:: many_clients::
-	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib faults
-	PROPTEST_CASES=1000 $(CARGO) test --locked -p stepback-engine --test it property::
+	STEPBACK_ROUNDS=1000 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture hostile::
+	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib --test it faults \
+		-- --nocapture
+	PROPTEST_CASES=10000 STEPBACK_SOAK_CASES=10000 timeout $(SOAK_SECONDS) \
+		$(CARGO) test --release --locked -p stepback-engine --lib --test it property
 
 # Ten million hostile frames.
 fuzz:

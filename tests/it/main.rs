@@ -4,7 +4,10 @@
 
 mod architecture;
 mod cases_git;
+mod cases_hooks;
 mod cases_loss;
+mod cases_repos;
+mod cases_states;
 mod cases_tree;
 mod detach;
 mod diff;
@@ -13,6 +16,7 @@ mod errors;
 mod forget;
 mod gone_root;
 mod hooks;
+mod hostile;
 mod ids;
 mod json;
 mod kill;

@@ -15,5 +15,6 @@ mod faults;
 mod forget;
 mod operations;
 mod property;
+mod property_rules;
 mod store_describes_itself;
 mod support;
