@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/user
 SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint soak fuzz install uninstall
+.PHONY: build release demo test lint soak fuzz bench-store install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -46,6 +46,10 @@ soak: build
 fuzz:
 	STEPBACK_EXECUTIONS=10000000 $(CARGO) test --release --locked -p stepback-proto --features tokio --test fuzz -- \
 		--nocapture
+
+# Bytes for each checkpoint on real histories, beside git. Asks the registry for published versions of two crates.
+bench-store: release
+	tests/bench_store.sh $(TARGET)/release
 
 # Doesn't build: `make release` first, so that nothing is compiled as root.
 install:

@@ -58,6 +58,8 @@ pub enum Item {
     Session(SessionLine),
     /// A path of `session show`.
     SessionPath(SessionPath),
+    /// A path of an earlier `Item::Change` that is captured because an include pattern names it.
+    Included(WirePath),
 }
 
 /// What `watch` tells.

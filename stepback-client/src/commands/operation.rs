@@ -1,5 +1,7 @@
 //! What rewind, restore, redo and a session's revert have in common: show the plan, ask, do what was shown, report.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -55,6 +57,8 @@ struct Parts {
     changes: Vec<PlanChange>,
     kept: Vec<NamedPath>,
     not_covered: Vec<NamedPath>,
+    /// Changes that an include pattern brings about.
+    included: HashSet<WirePath>,
 }
 
 /// Runs the operation as far as `options` and the person at the terminal allow; the exit code.
@@ -66,8 +70,14 @@ pub fn run(app: &App, operation: &Operation<'_>, options: Options) -> Result<u8>
         let (parts, plan) = preview(app, operation)?;
         if app.printer.json {
             let (kept, left) = (&parts.kept, &parts.not_covered);
-            app.printer
-                .json(&json::preview(plan.target, plan.noop, &parts.changes, kept, left))?;
+            app.printer.json(&json::preview(
+                plan.target,
+                plan.noop,
+                &parts.changes,
+                &parts.included,
+                kept,
+                left,
+            ))?;
         } else {
             let target = Target::ask(app, plan.target);
             app.printer
@@ -178,6 +188,9 @@ fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>)
             Item::Change(change) => parts.changes.push(change),
             Item::Kept(path) => parts.kept.push(path),
             Item::NotCovered(path) => parts.not_covered.push(path),
+            Item::Included(path) => {
+                parts.included.insert(path);
+            }
             _ => {}
         }
         Ok(())
@@ -199,6 +212,7 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target
         changes: &parts.changes,
         kept: &parts.kept,
         not_covered: &parts.not_covered,
+        included: &parts.included,
     };
     operation::preview(&plan, of.all, app.printer.color())
 }

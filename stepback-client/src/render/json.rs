@@ -1,5 +1,7 @@
 //! The shapes of `--json`. They are a contract: see the README.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 use stepback_proto::{
     Backend, ChangeKind, CheckpointEntry, DiffFile, Event, Last, NamedPath, PlanChange, RedoEntry, Report,
@@ -298,16 +300,18 @@ pub fn preview(
     target: u64,
     noop: bool,
     changes: &[PlanChange],
+    included: &HashSet<WirePath>,
     kept: &[NamedPath],
     left: &[NamedPath],
 ) -> Value {
     let changes: Value = changes
         .iter()
         .map(|c| {
-            with_path(
-                &c.path,
-                json!({ "status": letter(c.status), "edited_since": c.edited_since }),
-            )
+            let mut change = json!({ "status": letter(c.status), "edited_since": c.edited_since });
+            if included.contains(&c.path) {
+                change["included"] = true.into();
+            }
+            with_path(&c.path, change)
         })
         .collect();
     json!({
@@ -454,7 +458,7 @@ mod tests {
             edited_since: true,
         };
         assert_eq!(
-            preview(7, false, &[change], &[], &[]).to_string(),
+            preview(7, false, &[change], &HashSet::new(), &[], &[]).to_string(),
             r#"{"changes":[{"edited_since":true,"path":"a","status":"D"}],"conversation":[],"kept":[],"noop":false,"not_covered":[],"target":7}"#
         );
         let done = Report {

@@ -28,6 +28,8 @@ pub struct Plan<'a> {
     pub kept: &'a [NamedPath],
     /// Paths captured neither then nor now.
     pub not_covered: &'a [NamedPath],
+    /// Paths of `changes` that an include pattern names.
+    pub included: &'a HashSet<WirePath>,
 }
 
 /// The kinds of change, in the order in which they are listed.
@@ -42,7 +44,7 @@ const KINDS: [(&str, &[ChangeKind]); 4] = [
 /// for a command that has no `--all`.
 pub fn preview(plan: &Plan<'_>, all: Option<bool>, color: bool) -> String {
     let mut out = format!("{}\n", paint(color, Style::new().bold(), &first_line(plan)));
-    let lines = changes(plan.changes, all == Some(true), color);
+    let lines = changes(plan.changes, plan.included, all == Some(true), color);
     let listed = if all == Some(true) || lines.len() <= LIST_MAX {
         lines.len()
     } else {
@@ -70,7 +72,7 @@ struct Listed {
     paths: usize,
 }
 
-fn changes(changes: &[PlanChange], all: bool, color: bool) -> Vec<Listed> {
+fn changes(changes: &[PlanChange], included: &HashSet<WirePath>, all: bool, color: bool) -> Vec<Listed> {
     let mut sorted: Vec<&PlanChange> = changes.iter().collect();
     sorted.sort_by(|a, b| collapse::order(&a.path.0, &b.path.0));
     let dirs = directories(&sorted);
@@ -130,6 +132,12 @@ fn changes(changes: &[PlanChange], all: bool, color: bool) -> Vec<Listed> {
                 (0, _) => String::new(),
                 (_, 1) => "  (edited since)".into(),
                 (n, _) => format!("  ({} edited since)", grouped(n as u64)),
+            };
+            let of_these = of[range.clone()].iter().filter(|c| included.contains(&c.path));
+            let mark = match (of_these.count(), range.len()) {
+                (0, _) => mark,
+                (_, 1) => format!("  (included){mark}"),
+                (n, _) => format!("  ({} included){mark}", grouped(n as u64)),
             };
             out.push(Listed {
                 text: format!("  {word}  {what}{mark}\n"),
@@ -265,11 +273,12 @@ mod tests {
             changes: &changes,
             kept: &kept,
             not_covered: &[named("s", "special")],
+            included: &HashSet::from([WirePath(b"c".to_vec())]),
         };
         assert_eq!(
             preview(&plan, Some(false), false),
             "rewind to 7: 1 file changed, 1 removed, 1 created; 1 kept\n  change  a  (edited since)\n  remove  \
-             out/new.jsonl\n  create  c\n  kept: big: not in the checkpoint, too large\n  not covered: s: special\n"
+             out/new.jsonl\n  create  c  (included)\n  kept: big: not in the checkpoint, too large\n  not covered: s: special\n"
         );
         assert_eq!(counts(&changes), "1 changed, 1 removed, 1 created");
     }
@@ -284,6 +293,7 @@ mod tests {
             changes: &changes,
             kept: &[],
             not_covered: &[],
+            included: &HashSet::new(),
         };
         let text = preview(&plan, Some(false), false);
         assert!(
@@ -314,6 +324,7 @@ mod tests {
             changes: &changes,
             kept: &[],
             not_covered: &[],
+            included: &HashSet::new(),
         };
         let lines = |all| {
             preview(&plan, all, false)

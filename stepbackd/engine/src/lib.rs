@@ -57,6 +57,7 @@ pub mod engine;
 pub mod error;
 pub mod fault;
 pub mod node;
+pub mod noise;
 pub mod oid;
 pub mod path;
 pub mod progress;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::{Captured, Engine, Presence, Scope, Why};
+use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
 use stepback_proto::Failure;
@@ -62,6 +63,8 @@ pub struct Actor {
     pub(super) turns: Turns,
     /// The newest checkpoint that was told of.
     pub(super) told: Option<u64>,
+    /// Noisy files that the log names already.
+    pub(super) noisy: BTreeSet<TreePath>,
     pub(super) timers: Timers,
 }
 
@@ -136,6 +139,7 @@ impl Actor {
             missed: 0,
             turns: Turns::default(),
             told: None,
+            noisy: BTreeSet::new(),
             timers: Timers::default(),
         }
     }

@@ -315,6 +315,9 @@ fn preview(engine: &mut Engine, operation: &Operation, cx: &Context<'_>, out: &m
     for change in &preview.changes {
         out.item(convert::planned(change))?;
     }
+    for path in &preview.included {
+        out.item(Item::Included(convert::path(path)))?;
+    }
     for kept in &preview.kept {
         out.item(convert::kept(kept))?;
     }

@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use stepback_engine::engine::{Engine, Whereabouts};
+use stepback_engine::engine::{Engine, Uncovered, Whereabouts};
 use stepback_engine::node::NotCaptured;
-use stepback_engine::path::TreePath;
+use stepback_engine::noise::Noisy;
+use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::store::Finding;
 use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 
@@ -29,6 +30,8 @@ const EVENTS: Backend = if cfg!(target_os = "macos") {
 const SESSION_MS_LONG: i64 = 7 * 24 * 3600 * 1000;
 /// So many characters of a path that is too long for events are shown.
 const PATH_SHOWN_MAX: usize = 80;
+/// So many noisy files are named in the status.
+const NOISY_NAMED_MAX: usize = 5;
 /// So many records that can't be read are named in the status.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -77,6 +80,7 @@ impl Actor {
             }
         }
         if let Some(read) = read {
+            self.log_noise(&read.noisy);
             self.watch_processes(read.has_processes || self.turns.has_processes());
             if self.told != read.newest {
                 let pause = self.timers.measure_pause;
@@ -110,6 +114,14 @@ impl Actor {
         if let Some(Ok(bytes)) = bytes {
             lock(&self.root.known).status.store_bytes = bytes;
         }
+    }
+
+    /// Each noisy file is logged once, until it is quiet again.
+    fn log_noise(&mut self, noisy: &[Noisy]) {
+        for noisy in noisy.iter().filter(|noisy| !self.noisy.contains(&noisy.path)) {
+            tracing::warn!(root = %self.root.id, "{}; {}", too_noisy(noisy), quieter(&noisy.path));
+        }
+        self.noisy = noisy.iter().map(|noisy| noisy.path.clone()).collect();
     }
 
     fn state(&self, read: Option<&Read>) -> RootState {
@@ -179,6 +191,24 @@ impl Actor {
                 "`stepback forget -p PATH` again finishes it",
             );
         }
+        for noisy in read
+            .iter()
+            .flat_map(|read| read.noisy.iter().take(NOISY_NAMED_MAX))
+        {
+            warn("noisy", too_noisy(noisy), &quieter(&noisy.path));
+        }
+        for uncovered in read.iter().flat_map(|read| &read.uncovered) {
+            let message = format!(
+                "{} is gone: {} files ({}) that were ignored are captured since checkpoint {}",
+                uncovered.rules,
+                uncovered.files,
+                mebibytes(uncovered.bytes),
+                uncovered.checkpoint
+            );
+            let rules = for_shell(uncovered.rules.as_path());
+            let hint = format!("`stepback restore {} -p {rules}` puts it back", uncovered.before);
+            warn("uncovered", message, &hint);
+        }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
                 "session_open",
@@ -216,6 +246,45 @@ fn damaged(findings: &[Finding]) -> Option<String> {
     Some(format!("{records} can't be read: {}{more}", named.join(", ")))
 }
 
+/// What is said of a file that fills the store.
+fn too_noisy(noisy: &Noisy) -> String {
+    format!(
+        "{} was captured {} times in the last hour: {} of versions, before compression",
+        noisy.path,
+        noisy.versions,
+        mebibytes(noisy.bytes)
+    )
+}
+
+/// What helps against it.
+fn quieter(path: &TreePath) -> String {
+    format!(
+        "if nobody needs it back: put the line `/{}` into .gitignore or .stepbackignore; `stepback forget -p {}` purges \
+         what is stored of it, too",
+        as_pattern(path),
+        for_shell(path.as_path())
+    )
+}
+
+/// A path as ignore files take it literally.
+fn as_pattern(path: &TreePath) -> String {
+    let mut pattern = String::new();
+    for c in path.to_string().chars() {
+        if matches!(c, '\\' | '*' | '?' | '[') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    if pattern.ends_with(' ') {
+        pattern.insert(pattern.len() - 1, '\\');
+    }
+    pattern
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
 /// What is read from the engine for a status.
 struct Read {
     files: u64,
@@ -224,6 +293,8 @@ struct Read {
     long_sessions: Vec<String>,
     damaged: Vec<Finding>,
     half_forgotten: Option<Vec<TreePath>>,
+    noisy: Vec<Noisy>,
+    uncovered: Vec<Uncovered>,
     has_processes: bool,
     checkpoints: u64,
     redo: u64,
@@ -264,6 +335,8 @@ impl Read {
                 .collect(),
             damaged: engine.damaged().to_vec(),
             half_forgotten: engine.interrupted_forget().ok().flatten(),
+            noisy: engine.noisy(now()),
+            uncovered: engine.uncovered(),
             has_processes: open.iter().any(|session| session.process.is_some()),
             checkpoints: checkpoints.len() as u64,
             redo: engine.redo_stack().len() as u64,

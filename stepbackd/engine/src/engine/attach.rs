@@ -9,6 +9,7 @@ use crate::checkpoint;
 use crate::error::{At, Error, Result};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
+use crate::noise::Noise;
 use crate::record::Head;
 use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
 use crate::time::Time;
@@ -223,6 +224,8 @@ impl Engine {
             redo: Vec::new(),
             sessions: Vec::new(),
             damaged: Vec::new(),
+            noise: Noise::default(),
+            uncovered: Vec::new(),
         })
     }
 

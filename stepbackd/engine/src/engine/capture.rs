@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, Engine, Presence, attach};
 use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
-use crate::diff::{self, Status};
+use crate::diff::{self, Change, Status};
 use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
 use crate::node::{NotCaptured, Snapshot};
@@ -247,11 +247,18 @@ impl Engine {
             .position
             .and_then(|n| self.checkpoint(n).ok())
             .map(|c| c.snapshot);
-        let counts = match self.counts(store, base, snapshot, &not_captured) {
-            Err(Error::Damaged { .. }) if base.is_some() => {
-                self.counts(store, None, snapshot, &not_captured)?
-            }
-            other => other?,
+        let (changes, base) = match self.changes(store, base, snapshot) {
+            Err(Error::Damaged { .. }) if base.is_some() => (self.changes(store, None, snapshot)?, None),
+            other => (other?, base),
+        };
+        let counts = self.counts_of(&changes, &not_captured)?;
+        let uncovered = match self.record.position.zip(base) {
+            Some(before) => match self.look_for_uncovered(store, &changes, before, n) {
+                // It is no more than a word of warning.
+                Err(Error::Damaged { .. }) => Vec::new(),
+                other => other?,
+            },
+            None => Vec::new(),
         };
         let git = GitHead::read(&self.path);
         let open: Vec<String> = self
@@ -314,6 +321,8 @@ impl Engine {
         };
         let commit = checkpoint.commit;
         self.checkpoints.push(checkpoint);
+        self.note_changes(&changes, base.is_some(), now);
+        self.uncovered.extend(uncovered);
         // From here on the checkpoint exists. An older record is mended when the root is opened next.
         store.set_ref(&state::ref_name(&id), record, Expected::Any)?;
         if why.pin {
@@ -381,14 +390,18 @@ impl Engine {
         snapshot: Snapshot,
         left_out: &[NotCaptured],
     ) -> Result<Counts> {
+        self.counts_of(&self.changes(store, base, snapshot)?, left_out)
+    }
+
+    /// All that differs from `base`, which is nothing for a first checkpoint.
+    fn changes(&self, store: &Store, base: Option<Snapshot>, snapshot: Snapshot) -> Result<Vec<Change>> {
+        let base = base.unwrap_or(Snapshot::EMPTY);
+        diff::compare(store, base, snapshot, &self.record.modes, &[])
+    }
+
+    fn counts_of(&self, changes: &[Change], left_out: &[NotCaptured]) -> Result<Counts> {
         let mut counts = Counts::default();
-        for change in diff::compare(
-            store,
-            base.unwrap_or(Snapshot::EMPTY),
-            snapshot,
-            &self.record.modes,
-            &[],
-        )? {
+        for change in changes {
             if !change.is_file() {
                 continue;
             }

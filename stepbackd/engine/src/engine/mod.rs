@@ -10,6 +10,7 @@
 //! | `operation` | from an operation to its plan |
 //! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
+//! | `watchful` | files that cost too much, ignore files that went away |
 //! | `prune` | pin and drop |
 //! | `forget` | purge paths from everything |
 
@@ -23,6 +24,7 @@ mod prune;
 mod query;
 mod recover;
 mod sessions;
+mod watchful;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,11 +41,13 @@ pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};
 pub use recover::Recovered;
 pub use sessions::SessionSummary;
+pub use watchful::Uncovered;
 
 use crate::checkpoint::Checkpoint;
 pub use crate::diff::patch::LineCounts;
 use crate::error::{At, Error, Result};
 use crate::node::Snapshot;
+use crate::noise::Noise;
 use crate::progress::Progress;
 use crate::redo::RedoEntry;
 use crate::rules::{GitEnvironment, Rules};
@@ -101,6 +105,8 @@ pub struct Engine {
     sessions: Vec<Session>,
     /// Refs whose records could not be read when the root was opened.
     damaged: Vec<Finding>,
+    noise: Noise,
+    uncovered: Vec<Uncovered>,
 }
 
 impl fmt::Debug for Engine {

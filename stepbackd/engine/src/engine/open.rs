@@ -7,6 +7,7 @@ use super::attach::pins_prefix;
 use super::{Engine, Environment, Settings};
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result};
+use crate::noise::Noise;
 use crate::oid::Oid;
 use crate::record;
 use crate::redo::{self, RedoEntry};
@@ -73,6 +74,8 @@ impl Engine {
             redo,
             sessions,
             damaged: damage.found,
+            noise: Noise::default(),
+            uncovered: Vec::new(),
         };
         engine.reload_tree();
         Ok(engine)

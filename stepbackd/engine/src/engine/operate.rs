@@ -65,6 +65,8 @@ pub struct Preview {
     pub kept: Vec<Kept>,
     /// Captured neither then nor now.
     pub not_covered: Vec<NotCovered>,
+    /// Paths of `changes` that are captured because an include pattern names them.
+    pub included: Vec<TreePath>,
     /// Nothing would change.
     pub noop: bool,
 }
@@ -120,14 +122,27 @@ impl Engine {
             writer.finish()?;
             self.write_record(cx.now)?;
         }
+        let changes = plan.changes();
         Ok(Preview {
             target,
             plan: plan.id(),
-            changes: plan.changes(),
+            included: self.included(&changes),
+            changes,
             noop: plan.is_noop(),
             kept: plan.kept,
             not_covered: plan.not_covered,
         })
+    }
+
+    fn included(&self, changes: &[PlannedChange]) -> Vec<TreePath> {
+        let Some(rules) = &self.rules else {
+            return Vec::new();
+        };
+        let paths = changes.iter().map(|change| &change.path);
+        paths
+            .filter(|path| rules.is_included(path, false))
+            .cloned()
+            .collect()
     }
 
     /// Does an operation. `expected`: only if its plan is still the one of this preview.

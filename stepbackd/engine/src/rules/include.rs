@@ -3,6 +3,7 @@
 use super::builtin;
 use super::pattern::{Patterns, Says};
 use super::wildmatch::{self, Options};
+use crate::tree::together;
 
 /// The include patterns of a root, in gitignore's language, relative to the root.
 #[derive(Debug, Default)]
@@ -23,9 +24,11 @@ impl Include {
         &self.texts
     }
 
-    /// Whether the path is taken in, and if it is a directory, all below it.
+    /// Whether the path is taken in, and if it is a directory, all below it. The log of a database comes with it: without
+    /// it what is put back may be no database.
     pub fn takes(&self, path: &[u8], is_dir: bool) -> bool {
-        !self.patterns.is_empty() && self.patterns.says(path, is_dir, false) == Some(Says::Ignore)
+        let says = |path| self.patterns.says(path, is_dir, false) == Some(Says::Ignore);
+        !self.patterns.is_empty() && (says(path) || !is_dir && together::database_of(path).is_some_and(says))
     }
 
     /// Whether something below this ignored directory may be taken in. One of a built-in name is searched only if a

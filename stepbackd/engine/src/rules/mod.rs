@@ -221,6 +221,18 @@ impl Rules {
         })
     }
 
+    /// Whether include patterns take a path in: itself, or a directory above it.
+    #[must_use]
+    pub fn is_included(&self, path: &TreePath, is_dir: bool) -> bool {
+        let mut at = path.clone();
+        let mut takes = self.include.takes(at.as_bytes(), is_dir);
+        while let Some((above, _)) = at.split_last().filter(|_| !takes) {
+            takes = !above.is_root() && self.include.takes(above.as_bytes(), true);
+            at = above;
+        }
+        takes
+    }
+
     /// For the side record. What it says of repositories inside the root is known after a scan.
     #[must_use]
     pub fn outside(&self) -> OutsideRules {

@@ -256,7 +256,7 @@ impl Walk<'_> {
     }
 
     /// Notes what it means that `new` (never a directory) comes for `old`.
-    fn replace(
+    pub(super) fn replace(
         &self,
         building: &Building,
         old: Option<Slot>,

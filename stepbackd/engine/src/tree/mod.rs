@@ -17,6 +17,7 @@ mod read;
 mod scan;
 mod side;
 pub mod stored;
+pub(crate) mod together;
 mod want;
 pub mod without;
 mod work;
@@ -271,6 +272,15 @@ impl Tree {
             Some(root.node())
         } else {
             root.find(path)?.node()
+        }
+    }
+
+    /// Size in bytes of the captured file at a path.
+    #[must_use]
+    pub fn size(&self, path: &TreePath) -> Option<u64> {
+        match self.root.as_ref()?.find(path)? {
+            Slot::File(file) => Some(file.sig.size),
+            _ => None,
         }
     }
 

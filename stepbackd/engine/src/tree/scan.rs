@@ -312,6 +312,7 @@ impl Walk<'_> {
             if building.remaining.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
+            self.hold_together(&building);
             let (dir, changed) = building.put_together();
             if changed {
                 self.changed.store(true, Ordering::Relaxed);

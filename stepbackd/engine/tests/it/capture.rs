@@ -265,3 +265,31 @@ fn a_patch_with_other_modes_and_directories_is_taken_by_git() {
     );
     assert_eq!(fs::read(work.join("a")).unwrap(), b"v2\n");
 }
+
+/// An event has told of a database's log alone, while the database changed with it.
+#[test]
+fn a_database_and_its_log_are_of_one_moment() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::write(root.join("app.db"), "pages 1\n").unwrap();
+        fs::write(root.join("app.db-wal"), "frames 1\n").unwrap();
+        fs::write(root.join("other"), "1\n").unwrap();
+    });
+    for name in ["app.db", "app.db-wal", "other"] {
+        sandbox.write(name, "pages and frames 2\n");
+    }
+    let dirty = [path("app.db-wal")].into();
+    let captured = sandbox
+        .on(|engine, cx| engine.capture(Scope::Paths(dirty), &Why::plain(Trigger::Auto), cx))
+        .unwrap();
+    let held = |sandbox: &mut Sandbox, name: &str| {
+        let mut bytes = Vec::new();
+        sandbox
+            .engine()
+            .cat(captured.id, &path(name), &mut bytes)
+            .unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(held(&mut sandbox, "app.db-wal"), "pages and frames 2\n");
+    assert_eq!(held(&mut sandbox, "app.db"), "pages and frames 2\n");
+    assert_eq!(held(&mut sandbox, "other"), "1\n", "only what belongs together");
+}

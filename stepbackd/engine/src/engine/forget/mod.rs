@@ -380,6 +380,9 @@ impl Engine {
                 *entry = anew.clone();
             }
         }
+        for path in &self.record.forgotten {
+            self.noise.forget(path);
+        }
         // Whatever is looked at next, everything is.
         self.memory = None;
     }
