@@ -40,7 +40,7 @@ impl Store {
                 continue;
             };
             // Side records, redo entries and some root records hold trees one level down.
-            let wrapped = parts.get(1) == Some(&"stepback");
+            let wrapped = parts.get(1) == Some(&"stepback") && parts.get(3) != Some(&"pin");
             let paths = match self
                 .read_commit(commit)
                 .and_then(|commit| search.paths(commit.tree))

@@ -1,12 +1,13 @@
 //! Purging paths out of everything that is recorded.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use stepback_engine::Error;
 use stepback_engine::checkpoint::{Checkpoint, Trigger};
-use stepback_engine::engine::{Forgotten, Operation, Select, Why};
+use stepback_engine::engine::{Forgotten, Operation, Select, Sides, Why};
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::oid::{ObjectKind, Oid};
 use stepback_engine::path::TreePath;
@@ -299,4 +300,18 @@ fn many_checkpoints_are_rewritten_in_one_go() {
     sandbox.reopen(false);
     assert_eq!(sandbox.engine().checkpoints().len(), 121);
     assert!(sandbox.engine().damaged().is_empty());
+}
+
+/// Where every side table says something, nothing refers to the empty tree.
+#[test]
+fn a_first_checkpoint_can_be_compared_after_garbage_was_collected() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::write(root.join("a"), "1\n").unwrap();
+        fs::write(root.join("b"), "1\n").unwrap();
+        fs::write(root.join("secret"), SECRET).unwrap();
+        fs::set_permissions(root.join("a"), fs::Permissions::from_mode(0o600)).unwrap();
+    });
+    forget(&mut sandbox, "secret");
+    let diff = sandbox.on(|engine, cx| engine.diff(&Sides::BaseTo(Select::First), &[], cx));
+    assert_eq!(diff.unwrap().changes.len(), 2);
 }

@@ -13,6 +13,8 @@ mod damage;
 #[cfg(feature = "fault-points")]
 mod faults;
 mod forget;
+#[cfg(feature = "fault-points")]
+mod forget_faults;
 mod operations;
 mod property;
 mod property_rules;

@@ -219,14 +219,14 @@ impl Anew<'_> {
             anew.commit = self
                 .writer
                 .commit(snapshot.tree, &anew.message(id, modes), anew.time)?;
-            let mut names = vec![checkpoint::ref_name(id, &anew.session, anew.n)];
-            if self.engine.pins.contains(&anew.n) {
-                names.push(format!("{}{}", attach::pins_prefix(id), anew.n));
-            }
-            found
-                .refs
-                .extend(names.into_iter().map(|name| (name, anew.commit)));
-            found.checkpoints.push(anew);
+            let name = checkpoint::ref_name(id, &anew.session, anew.n);
+            found.refs.push((name, anew.commit));
+            found.checkpoints.push(anew.clone());
+        }
+        if self.engine.pins.contains(&anew.n) {
+            // Also when the checkpoint is as it must be: a purge that was killed may not have come to its pin.
+            let name = format!("{}{}", attach::pins_prefix(id), anew.n);
+            found.refs.push((name, anew.commit));
         }
         Ok(())
     }

@@ -1,0 +1,138 @@
+//! Purges that are killed, or fail, at each fault point in turn: what is left is whole, also when garbage is collected
+//! before anything else, and another purge finishes it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use stepback_engine::engine::{Context, Engine};
+use stepback_engine::oid::{ObjectKind, Oid};
+use stepback_engine::path::TreePath;
+use stepback_engine::progress::Progress;
+use stepback_engine::tree::NoWatch;
+
+use crate::support::{Sandbox, environment_of};
+
+const DIR: &str = "STEPBACK_TEST_DIR";
+
+fn secret() -> TreePath {
+    TreePath::new(b"d/.env").unwrap()
+}
+
+fn forget(engine: &mut Engine) -> stepback_engine::Result<()> {
+    let progress = Progress::default();
+    let cx = Context {
+        now: Sandbox::now(),
+        watch: &NoWatch,
+        progress: &progress,
+    };
+    engine.forget(&[secret()], false, &cx).map(drop)
+}
+
+/// Not a test of its own: what the child processes of the other run.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
+    let dir = Path::new(&dir);
+    let found = Engine::find(&environment_of(dir), &dir.join("root"), &Sandbox::settings()).unwrap();
+    let code = i32::from(forget(&mut found.unwrap()).is_err());
+    std::process::exit(code);
+}
+
+fn purge(sandbox: &Sandbox, fault: &str, log: &Path) -> std::process::ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "forget_faults::child", "--test-threads=1"])
+        .env(DIR, sandbox.path())
+        .env("STEPBACK_FAULT_LOG", log)
+        .env("STEPBACK_FAULT", fault)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    command.status().unwrap()
+}
+
+fn git(store: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new("git");
+    command.arg("--git-dir").arg(store).args(arguments);
+    command.output().unwrap().status.success()
+}
+
+/// With the secret in four checkpoints and in the redo stack, and bits that side tables name.
+fn with_secret() -> (Sandbox, Oid) {
+    let text = "TOKEN=correct horse\n";
+    let mut sandbox = Sandbox::with(|root| {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/.env"), text).unwrap();
+        fs::set_permissions(root.join("d/.env"), Permissions::from_mode(0o600)).unwrap();
+        fs::write(root.join("d/other"), "1\n").unwrap();
+        fs::set_permissions(root.join("d/other"), Permissions::from_mode(0o640)).unwrap();
+    });
+    for i in 0..2 {
+        sandbox.write("a", &format!("{i}\n"));
+        sandbox.capture();
+    }
+    sandbox.rewind(1);
+    sandbox.on(|engine, _| engine.pin(2, true)).unwrap();
+    (sandbox, Oid::of(ObjectKind::Blob, text.as_bytes()))
+}
+
+fn every() -> u64 {
+    let every = std::env::var("STEPBACK_FAULT_EVERY")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    every.unwrap_or(17)
+}
+
+#[test]
+fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
+    let (sandbox, _) = with_secret();
+    let log = sandbox.path().join("points");
+    assert!(purge(&sandbox, "none:0:kill", &log).success());
+    let points = fs::read_to_string(&log).unwrap().lines().count() as u64;
+    assert!(points > 40, "{points}");
+    let mut tried = 0;
+    for action in ["kill", "eio"] {
+        for at in (1..=points).step_by(usize::try_from(every()).unwrap()) {
+            let (mut sandbox, oid) = with_secret();
+            let before: Vec<_> = sandbox
+                .engine()
+                .checkpoints()
+                .iter()
+                .map(|c| (c.n, c.base))
+                .collect();
+            let done = purge(&sandbox, &format!("*:{at}:{action}"), &log).success();
+            let when = format!("{action} at point {at} of {points}");
+            let store = sandbox.engine().store_path().to_owned();
+            assert!(
+                git(&store, &["prune", "--expire=now"]) && git(&store, &["repack", "-adq"]),
+                "{when}"
+            );
+            sandbox.reopen(false);
+            let engine = sandbox.engine();
+            let now: Vec<_> = engine.checkpoints().iter().map(|c| (c.n, c.base)).collect();
+            assert_eq!(now, before, "{when}");
+            assert_eq!(engine.verify().unwrap(), [], "{when}");
+            assert!(engine.pinned(2), "{when}");
+            for n in 1..=3 {
+                engine
+                    .not_captured(Some(n))
+                    .unwrap_or_else(|e| panic!("{when}: {e}"));
+                engine
+                    .write_tar(n, &mut std::io::sink())
+                    .unwrap_or_else(|e| panic!("{when}: {e}"));
+            }
+            forget(engine).unwrap_or_else(|e| panic!("{when}: {e}"));
+            assert!(engine.interrupted_forget().unwrap().is_none(), "{when}");
+            let gone = !git(&store, &["cat-file", "-e", &oid.to_string()]);
+            assert!(gone, "{when}");
+            assert!(git(&store, &["fsck", "--full"]), "{when}");
+            assert_eq!(sandbox.read("d/.env").as_deref(), Some("TOKEN=correct horse\n"));
+            tried += u64::from(!done);
+        }
+    }
+    println!("{tried} purges were cut off");
+    assert!(tried > 0);
+}
