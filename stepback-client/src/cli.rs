@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::commands::{
-    attach, completions, daemon, detach, diff, drop, export, forget, git, hook, list, man, pin, recover,
-    redo, restore, rewind, run, save, session, show, status,
+    attach, completions, daemon, detach, diff, drop, export, forget, git, hook, hooks, list, man, pin,
+    recover, redo, restore, rewind, run, save, session, show, status,
 };
 
 /// Where the help lists the options that every command has.
@@ -19,7 +19,7 @@ const GLOBAL: &str = "Global options";
 /// into the project but by rewind, restore, redo, recover and a session's revert.
 ///
 /// An ID is a number (7), latest, first, ~2 (two before the latest), @10m (the newest that is at least 10 minutes old;
-/// s, m, h, d), @2026-11-29T14:05, or session:NAME (its start).
+/// s, m, h, d), @2026-11-29T14:05, session:NAME (its start), or turn:N (the start of an agent's turn).
 ///
 /// Exit codes: 0 done, 1 failed and nothing changed unless it says so, 2 bad usage, 3 done but for the paths that are
 /// named as kept; of `run`, the command's own, 126 and 127.
@@ -99,6 +99,8 @@ pub enum Command {
     Completions(completions::Args),
     Git(git::Args),
     Hook(hook::Args),
+    #[command(subcommand)]
+    Hooks(hooks::Hooks),
     #[command(hide = true)]
     Man(man::Args),
 }

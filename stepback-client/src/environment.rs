@@ -99,6 +99,15 @@ impl Environment {
         })
     }
 
+    /// Where an agent has its things, by its own variable; relative ones are passed over.
+    pub fn agent_dir(&self, variable: &str) -> Option<PathBuf> {
+        let mut given = self.for_service.iter().filter(|(name, _)| *name == variable);
+        given
+            .next()
+            .map(|(_, value)| PathBuf::from(value))
+            .filter(|dir| dir.is_absolute())
+    }
+
     /// The first program of this name in `PATH`. Relative entries are passed over.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         let path = self.path.as_ref()?;

@@ -17,6 +17,7 @@ mod forget;
 mod gone_root;
 mod hooks;
 mod hostile;
+mod hooks_install;
 mod ids;
 mod include;
 mod json;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Heard;
+use super::json_hooks::{Event, Hooks};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -11,6 +12,45 @@ const NAMES: Names = Names {
     tool_start: "PreToolUse",
     tool_end: &["PostToolUse", "PostToolUseFailure"],
     turn_end: &["Stop", "StopFailure"],
+};
+
+/// What stands in its settings; seconds.
+pub const HOOKS: Hooks = Hooks {
+    events: &[
+        Event {
+            name: "SessionStart",
+            matcher: None,
+        },
+        Event {
+            name: "UserPromptSubmit",
+            matcher: None,
+        },
+        Event {
+            name: "PreToolUse",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "PostToolUse",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "PostToolUseFailure",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "Stop",
+            matcher: None,
+        },
+        Event {
+            name: "StopFailure",
+            matcher: None,
+        },
+        Event {
+            name: "SessionEnd",
+            matcher: None,
+        },
+    ],
+    timeout: 15,
 };
 
 pub fn understand(payload: &Value) -> Option<Heard> {

@@ -4,6 +4,7 @@ use serde_json::Value;
 use stepback_proto::HookEvent;
 
 use super::Heard;
+use super::json_hooks::{Event, Hooks};
 use super::payload::{self, Names, first_line, name, path, text};
 
 const NAMES: Names = Names {
@@ -12,6 +13,41 @@ const NAMES: Names = Names {
     tool_start: "PreToolUse",
     tool_end: &["PostToolUse"],
     turn_end: &["Stop", "Interrupt"],
+};
+
+/// What stands in its settings; seconds.
+pub const HOOKS: Hooks = Hooks {
+    events: &[
+        Event {
+            name: "SessionStart",
+            matcher: None,
+        },
+        Event {
+            name: "UserPromptSubmit",
+            matcher: None,
+        },
+        Event {
+            name: "PreToolUse",
+            matcher: None,
+        },
+        Event {
+            name: "PostToolUse",
+            matcher: None,
+        },
+        Event {
+            name: "Stop",
+            matcher: None,
+        },
+        Event {
+            name: "Interrupt",
+            matcher: None,
+        },
+        Event {
+            name: "SessionEnd",
+            matcher: None,
+        },
+    ],
+    timeout: 15,
 };
 
 pub fn understand(payload: &Value) -> Option<Heard> {

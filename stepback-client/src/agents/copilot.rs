@@ -33,3 +33,25 @@ pub fn understand(event: &str, payload: &Value) -> Option<Heard> {
         event,
     })
 }
+
+/// Our own file among its hooks. `command` runs us; the event's name stands behind it. Timeouts are seconds.
+pub fn file(command: &str) -> String {
+    let events = [
+        "sessionStart",
+        "userPromptSubmitted",
+        "preToolUse",
+        "postToolUse",
+        "agentStop",
+        "errorOccurred",
+        "sessionEnd",
+    ];
+    let hooks: serde_json::Map<String, Value> = events
+        .iter()
+        .map(|event| {
+            let entry = serde_json::json!({"type": "command", "bash": format!("{command} {event}"), "timeoutSec": 15});
+            ((*event).to_owned(), Value::Array(vec![entry]))
+        })
+        .collect();
+    let all = serde_json::json!({"version": 1, "hooks": hooks});
+    serde_json::to_string_pretty(&all).expect("a JSON value is text") + "\n"
+}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Heard;
+use super::json_hooks::{Event, Hooks};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -11,6 +12,37 @@ const NAMES: Names = Names {
     tool_start: "BeforeTool",
     tool_end: &["AfterTool"],
     turn_end: &["AfterAgent"],
+};
+
+/// What stands in its settings; milliseconds.
+pub const HOOKS: Hooks = Hooks {
+    events: &[
+        Event {
+            name: "SessionStart",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "BeforeAgent",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "BeforeTool",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "AfterTool",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "AfterAgent",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "SessionEnd",
+            matcher: Some("*"),
+        },
+    ],
+    timeout: 15000,
 };
 
 pub fn understand(payload: &Value) -> Option<Heard> {

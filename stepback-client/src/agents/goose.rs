@@ -5,6 +5,7 @@ use serde_json::Value;
 use stepback_proto::HookEvent;
 
 use super::Heard;
+use super::json_hooks::{self, Event, Hooks};
 use super::payload::{self, Names, first_line, path, text};
 
 const NAMES: Names = Names {
@@ -15,6 +16,41 @@ const NAMES: Names = Names {
     turn_end: &["Stop"],
 };
 
+/// What stands in its settings; seconds.
+pub const HOOKS: Hooks = Hooks {
+    events: &[
+        Event {
+            name: "SessionStart",
+            matcher: None,
+        },
+        Event {
+            name: "UserPromptSubmit",
+            matcher: None,
+        },
+        Event {
+            name: "PreToolUse",
+            matcher: None,
+        },
+        Event {
+            name: "PostToolUse",
+            matcher: None,
+        },
+        Event {
+            name: "PostToolUseFailure",
+            matcher: None,
+        },
+        Event {
+            name: "Stop",
+            matcher: None,
+        },
+        Event {
+            name: "SessionEnd",
+            matcher: None,
+        },
+    ],
+    timeout: 15,
+};
+
 pub fn understand(payload: &Value) -> Option<Heard> {
     let mut heard = payload::understand(payload, &NAMES, "prompt_id")?;
     heard.cwd = path(payload, "working_dir");
@@ -22,4 +58,20 @@ pub fn understand(payload: &Value) -> Option<Heard> {
         *prompt = text(payload, "message").and_then(first_line);
     }
     Some(heard)
+}
+
+/// The files of our plugin: names in its directory, and texts.
+pub fn files(command: &str) -> Vec<(&'static str, String)> {
+    let about = serde_json::json!({
+        "name": "stepback",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": "Tells stepback whose turn it is",
+    });
+    let about = format!("{about:#}\n");
+    let hooks = json_hooks::add("", &HOOKS, "goose", command).expect("an empty text takes hooks");
+    vec![
+        ("plugin.json", about.clone()),
+        (".plugin/plugin.json", about),
+        ("hooks/hooks.json", hooks),
+    ]
 }

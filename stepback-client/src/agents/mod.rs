@@ -8,9 +8,12 @@ mod copilot;
 pub mod destructive;
 mod gemini;
 mod goose;
+mod json_hooks;
 mod opencode;
 mod payload;
 mod qwen;
+pub mod settings;
+mod toml_notify;
 
 use std::path::PathBuf;
 

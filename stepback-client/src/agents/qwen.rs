@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Heard;
+use super::json_hooks::{Event, Hooks};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -12,6 +13,41 @@ const NAMES: Names = Names {
     tool_start: "PreToolUse",
     tool_end: &["PostToolUse", "PostToolUseFailure"],
     turn_end: &["Stop"],
+};
+
+/// What stands in its settings; milliseconds.
+pub const HOOKS: Hooks = Hooks {
+    events: &[
+        Event {
+            name: "SessionStart",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "UserPromptSubmit",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "PreToolUse",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "PostToolUse",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "PostToolUseFailure",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "Stop",
+            matcher: Some("*"),
+        },
+        Event {
+            name: "SessionEnd",
+            matcher: Some("*"),
+        },
+    ],
+    timeout: 15000,
 };
 
 pub fn understand(payload: &Value) -> Option<Heard> {

@@ -11,6 +11,7 @@ pub mod export;
 pub mod forget;
 pub mod git;
 pub mod hook;
+pub mod hooks;
 pub mod list;
 pub mod man;
 mod operation;
@@ -68,6 +69,7 @@ pub fn run(app: &App, command: Command) -> Result<u8> {
         Command::Completions(args) => completions::run(app, &args),
         Command::Git(args) => git::run(app, &args),
         Command::Man(args) => man::run(&args),
+        Command::Hooks(hooks) => hooks::run(app, hooks),
         Command::Hook(args) => {
             hook::run(app, &args);
             Ok(0)

@@ -2,6 +2,7 @@
 //! none opens a store: what only the daemon knows it is asked.
 
 mod daemon;
+mod hooks;
 mod installation;
 mod places;
 mod roots;
@@ -125,6 +126,7 @@ const CHECKS: &[Check] = &[
     ("roots", roots::roots),
     ("stores", roots::stores),
     ("clock", roots::clock),
+    ("hooks", hooks::hooks),
 ];
 
 /// Runs every check: its name, what is fine, and what was found.

@@ -1,0 +1,253 @@
+//! Our entries among the hooks of an agent's JSON settings. Comments, order and spaces of everything else stay as they are.
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
+
+/// An event that we want to be told of, and what else its entry has to say.
+#[derive(Debug, Clone, Copy)]
+pub struct Event {
+    /// As the agent calls it.
+    pub name: &'static str,
+    /// For events of tools: `*` is every tool.
+    pub matcher: Option<&'static str>,
+}
+
+/// What stands in the settings of one agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Hooks {
+    /// In this order.
+    pub events: &'static [Event],
+    /// How long a hook may take, in the agent's unit: longer than a hook ever waits.
+    pub timeout: u64,
+}
+
+/// Adds our entries; one of ours that has another command is brought up to date.
+///
+/// # Errors
+/// What is wrong with the text, with line and column.
+pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<String, String> {
+    let text = if text.trim().is_empty() { "{\n}\n" } else { text };
+    let root = parse(text)?;
+    let top = root.object_value().ok_or("the settings are no JSON object")?;
+    let all = object(&top, "hooks")?;
+    for event in hooks.events {
+        let groups = array(&all, event.name)?;
+        let mut found = false;
+        for command_node in commands(&groups) {
+            if let Some(value) = text_of(&command_node) {
+                if !is_ours(&value, agent) {
+                    continue;
+                }
+                found = true;
+                if value != command
+                    && let Some(literal) = command_node.as_string_lit()
+                {
+                    literal.replace_with(CstInputValue::String(command.to_owned()));
+                }
+            }
+        }
+        if !found {
+            groups.append(group(event, hooks.timeout, command));
+        }
+    }
+    Ok(root.to_string())
+}
+
+/// Takes our entries out, and what only held them.
+///
+/// # Errors
+/// As [`add`].
+pub fn remove(text: &str, agent: &str) -> Result<String, String> {
+    let root = parse(text)?;
+    let Some(all) = root.object_value().and_then(|top| top.object_value("hooks")) else {
+        return Ok(text.to_owned());
+    };
+    for event in all.properties() {
+        let Some(groups) = event.array_value() else {
+            continue;
+        };
+        let mut ours = false;
+        for group in groups.elements() {
+            let Some(entries) = group.as_object().and_then(|group| group.array_value("hooks")) else {
+                continue;
+            };
+            for entry in entries.elements() {
+                let command = entry.as_object().and_then(|entry| entry.get("command"));
+                let value = command.and_then(|command| command.value());
+                if value
+                    .and_then(|node| text_of(&node))
+                    .is_some_and(|text| is_ours(&text, agent))
+                {
+                    ours = true;
+                    entry.remove();
+                }
+            }
+            if ours && entries.elements().is_empty() {
+                group.remove();
+            }
+        }
+        if ours && groups.elements().is_empty() {
+            event.remove();
+        }
+    }
+    if all.properties().is_empty()
+        && let Some(hooks) = root.object_value().and_then(|top| top.get("hooks"))
+    {
+        hooks.remove();
+    }
+    Ok(root.to_string())
+}
+
+/// The commands of ours that stand in the text, each once.
+///
+/// # Errors
+/// As [`add`].
+pub fn ours(text: &str, agent: &str) -> Result<Vec<String>, String> {
+    let root = parse(text)?;
+    let all = root.object_value().and_then(|top| top.object_value("hooks"));
+    let mut found: Vec<String> = Vec::new();
+    for event in all.iter().flat_map(CstObject::properties) {
+        for node in event.array_value().iter().flat_map(commands) {
+            match text_of(&node) {
+                Some(text) if is_ours(&text, agent) && !found.contains(&text) => found.push(text),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a command is our hook for this agent, wherever the program was.
+pub fn is_ours(command: &str, agent: &str) -> bool {
+    let Some((program, rest)) = command.rsplit_once(" hook ") else {
+        return false;
+    };
+    let name = program.trim_matches(['\'', '"']).rsplit('/').next();
+    name == Some("stepback") && rest.split_whitespace().next() == Some(agent)
+}
+
+fn parse(text: &str) -> Result<CstRootNode, String> {
+    CstRootNode::parse(text, &ParseOptions::default()).map_err(|e| e.to_string())
+}
+
+fn object(of: &CstObject, name: &str) -> Result<CstObject, String> {
+    of.object_value_or_create(name)
+        .ok_or_else(|| format!("`{name}` is no JSON object"))
+}
+
+fn array(of: &CstObject, name: &str) -> Result<CstArray, String> {
+    of.array_value_or_create(name)
+        .ok_or_else(|| format!("`hooks.{name}` is no JSON array"))
+}
+
+/// The values of `command` in all groups of an event.
+fn commands(groups: &CstArray) -> Vec<CstNode> {
+    let groups = groups
+        .elements()
+        .into_iter()
+        .filter_map(|group| group.as_object());
+    let entries = groups
+        .filter_map(|group| group.array_value("hooks"))
+        .flat_map(|entries| entries.elements());
+    entries
+        .filter_map(|entry| entry.as_object()?.get("command")?.value())
+        .collect()
+}
+
+fn text_of(node: &CstNode) -> Option<String> {
+    node.as_string_lit()?.decoded_value().ok()
+}
+
+fn group(event: &Event, timeout: u64, command: &str) -> CstInputValue {
+    let text = |text: &str| CstInputValue::String(text.to_owned());
+    let entry = CstInputValue::Object(vec![
+        ("type".into(), text("command")),
+        ("command".into(), text(command)),
+        ("timeout".into(), CstInputValue::Number(timeout.to_string())),
+    ]);
+    let matcher = event.matcher.map(|matcher| ("matcher".to_owned(), text(matcher)));
+    let hooks = ("hooks".to_owned(), CstInputValue::Array(vec![entry]));
+    CstInputValue::Object(matcher.into_iter().chain([hooks]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOOKS: Hooks = Hooks {
+        events: &[
+            Event {
+                name: "Stop",
+                matcher: None,
+            },
+            Event {
+                name: "PreToolUse",
+                matcher: Some("*"),
+            },
+        ],
+        timeout: 15,
+    };
+    const OURS: &str = "/usr/bin/stepback hook codex";
+
+    /// Texts that people have: empty, compact, with comments and other hooks, in another indentation, without a last newline.
+    const TEXTS: [&str; 7] = [
+        "{}",
+        "{}\n",
+        "{\"model\":\"x\"}\n",
+        "{\n  // mine\n  \"model\": \"x\", // why\n  \"a\": [1, 2],\n}\n",
+        "{\n\t\"hooks\": {\n\t\t\"Stop\": [\n\t\t\t{\n\t\t\t\t\"hooks\": [\n\t\t\t\t\t{ \"type\": \"command\", \"command\": \"say done\" }\n\t\t\t\t]\n\t\t\t}\n\t\t]\n\t}\n}\n",
+        "{\n  \"hooks\": {\n    \"Other\": []\n  },\n  \"z\": null\n}",
+        "{\r\n  \"a\": 1\r\n}\r\n",
+    ];
+
+    #[test]
+    fn added_once_and_taken_out_again_the_rest_is_as_it_was() {
+        for text in TEXTS {
+            let added = add(text, &HOOKS, "codex", OURS).unwrap();
+            assert_eq!(ours(&added, "codex").unwrap(), [OURS], "{added}");
+            assert_eq!(
+                add(&added, &HOOKS, "codex", OURS).unwrap(),
+                added,
+                "not idempotent"
+            );
+            let removed = remove(&added, "codex").unwrap();
+            assert_eq!(ours(&removed, "codex").unwrap(), [""; 0]);
+            let value = |text: &str| parse(text).unwrap().object_value().unwrap().properties().len();
+            assert_eq!(value(&removed), value(text), "{removed}");
+            for kept in ["// mine", "// why", "say done", "\"Other\": []"] {
+                assert_eq!(text.contains(kept), removed.contains(kept), "{removed}");
+                assert_eq!(text.contains(kept), added.contains(kept), "{added}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_with_another_path_is_brought_up_to_date() {
+        let old = add("{}", &HOOKS, "codex", "'/old place/stepback' hook codex").unwrap();
+        let new = add(&old, &HOOKS, "codex", OURS).unwrap();
+        assert_eq!(ours(&new, "codex").unwrap(), [OURS]);
+        assert_eq!(new.matches(OURS).count(), 2);
+        // Another agent's are none of ours.
+        assert_eq!(ours(&new, "gemini").unwrap(), [""; 0]);
+        assert_eq!(remove(&new, "gemini").unwrap(), new);
+    }
+
+    #[test]
+    fn what_is_broken_is_an_error_that_says_where() {
+        for text in [
+            "{",
+            "[]",
+            "{\"hooks\": 7}",
+            "{\"hooks\": {\"Stop\": {}}}",
+            "{\n \"a\": }",
+        ] {
+            let error = add(text, &HOOKS, "codex", OURS).unwrap_err();
+            assert!(!error.is_empty());
+        }
+        assert!(
+            add("{\n \"a\": }", &HOOKS, "codex", OURS)
+                .unwrap_err()
+                .contains("line 2")
+        );
+    }
+}

@@ -1,0 +1,475 @@
+//! Which files make an agent call us, what they become when our hooks are installed or taken out, and writing them. The
+//! texts are made first and shown; nothing is written before.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::json_hooks::{self, Hooks};
+use super::toml_notify::{self, Notify};
+use super::{Agent, claude_code, codex, copilot, gemini, goose, opencode, qwen};
+use crate::environment::{Environment, is_program};
+use crate::error::{At, Error, Result};
+use crate::render::path::word;
+
+/// The name of a copy of a file as it was before ours came into it.
+const BACKUP: &str = "stepback-backup";
+
+/// A part of an agent's settings.
+enum Part {
+    /// JSON with hooks in it, the user's own among them.
+    Hooks(PathBuf, &'static Hooks),
+    /// Codex's `notify`.
+    Notify(PathBuf),
+    /// A file of ours alone.
+    Own(PathBuf, String),
+}
+
+/// What a file becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which file; links are followed.
+    pub file: PathBuf,
+    /// As it is; `None`: there is none.
+    pub before: Option<String>,
+    /// As it will be; `None`: none.
+    pub after: Option<String>,
+}
+
+/// How an agent's hooks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The agent has no hooks at all.
+    Impossible,
+    /// Ours aren't there, or not all of them.
+    Absent,
+    /// They are there, and name a program that isn't, or another one than this.
+    Stale,
+    /// All is there.
+    Installed,
+}
+
+/// Where agents have their things, and what their hooks are to call.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    home: PathBuf,
+    config_home: PathBuf,
+    claude: PathBuf,
+    codex: PathBuf,
+    copilot: PathBuf,
+    opencode: PathBuf,
+    /// Our own program.
+    program: String,
+}
+
+impl Settings {
+    /// By the environment; `program` is what hooks call.
+    ///
+    /// # Errors
+    /// Without a home directory, or when the program's path isn't UTF-8.
+    pub fn new(environment: &Environment, program: &Path) -> Result<Self> {
+        let lacks = |what: &str, hint: &str| Error::Environment {
+            message: what.into(),
+            hint: hint.into(),
+        };
+        let home = environment.home.clone();
+        let home = home.ok_or_else(|| lacks("HOME isn't set", "agents' settings are below it"))?;
+        let config_home = environment
+            .config_home
+            .clone()
+            .unwrap_or_else(|| home.join(".config"));
+        let program = program.to_str().ok_or_else(|| {
+            let message = format!("{}: this path isn't UTF-8", program.display());
+            lacks(
+                &message,
+                "agents' settings can't name it: install stepback elsewhere",
+            )
+        })?;
+        let given = |name: &str| environment.agent_dir(name);
+        Ok(Self {
+            claude: given("CLAUDE_CONFIG_DIR").unwrap_or_else(|| home.join(".claude")),
+            codex: given("CODEX_HOME").unwrap_or_else(|| home.join(".codex")),
+            copilot: given("COPILOT_HOME").unwrap_or_else(|| home.join(".copilot")),
+            opencode: given("OPENCODE_CONFIG_DIR").unwrap_or_else(|| config_home.join("opencode")),
+            program: program.to_owned(),
+            config_home,
+            home,
+        })
+    }
+
+    /// The directory that shows that an agent is used here.
+    pub fn dir(&self, agent: Agent) -> Option<PathBuf> {
+        Some(match agent {
+            Agent::ClaudeCode => self.claude.clone(),
+            Agent::Codex => self.codex.clone(),
+            Agent::Gemini => self.home.join(".gemini"),
+            Agent::Qwen => self.home.join(".qwen"),
+            Agent::Copilot => self.copilot.clone(),
+            Agent::Opencode => self.opencode.clone(),
+            Agent::Goose => self.config_home.join("goose"),
+            Agent::Aider => return None,
+        })
+    }
+
+    fn command(&self, agent: Agent) -> String {
+        format!("{} hook {}", word(&self.program), agent.name())
+    }
+
+    fn parts(&self, agent: Agent) -> Vec<Part> {
+        match agent {
+            Agent::ClaudeCode => vec![Part::Hooks(
+                self.claude.join("settings.json"),
+                &claude_code::HOOKS,
+            )],
+            Agent::Codex => vec![
+                Part::Hooks(self.codex.join("hooks.json"), &codex::HOOKS),
+                Part::Notify(self.codex.join("config.toml")),
+            ],
+            Agent::Gemini => vec![Part::Hooks(
+                self.home.join(".gemini/settings.json"),
+                &gemini::HOOKS,
+            )],
+            Agent::Qwen => vec![Part::Hooks(self.home.join(".qwen/settings.json"), &qwen::HOOKS)],
+            Agent::Copilot => {
+                let text = copilot::file(&self.command(agent));
+                vec![Part::Own(self.copilot.join("hooks/stepback.json"), text)]
+            }
+            Agent::Opencode => {
+                let text = opencode::plugin(&self.program);
+                vec![Part::Own(self.opencode.join("plugin/stepback.js"), text)]
+            }
+            Agent::Goose => {
+                let dir = self.home.join(".agents/plugins/stepback");
+                let command = self.command(agent);
+                goose::files(&command)
+                    .into_iter()
+                    .map(|(name, text)| Part::Own(dir.join(name), text))
+                    .collect()
+            }
+            Agent::Aider => Vec::new(),
+        }
+    }
+
+    /// What installing changes; nothing when all is there.
+    ///
+    /// # Errors
+    /// A file that can't be read, or isn't what it should be: it is named, with the line.
+    pub fn install(&self, agent: Agent) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for part in self.parts(agent) {
+            let file = part.file();
+            let before = read(file)?;
+            let after = self.installed(agent, &part, before.as_deref().unwrap_or_default())?;
+            if before.as_deref() != Some(&after) {
+                changes.push(Change {
+                    file: file.to_owned(),
+                    before,
+                    after: Some(after),
+                });
+            }
+        }
+        Ok(changes)
+    }
+
+    fn installed(&self, agent: Agent, part: &Part, text: &str) -> Result<String> {
+        let result = match part {
+            Part::Hooks(_, hooks) => json_hooks::add(text, hooks, agent.name(), &self.command(agent)),
+            Part::Notify(_) => toml_notify::add(text, &self.program),
+            Part::Own(_, own) => Ok(own.clone()),
+        };
+        result.map_err(|why| broken(part.file(), &why))
+    }
+
+    /// What taking out changes. A file that nobody has changed since the installation becomes what it was before, byte for
+    /// byte; from another only our entries are taken.
+    ///
+    /// # Errors
+    /// As [`Self::install`].
+    pub fn uninstall(&self, agent: Agent) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for part in self.parts(agent) {
+            let file = part.file();
+            let Some(before) = read(file)? else {
+                continue;
+            };
+            let after = match &part {
+                Part::Own(..) => None,
+                Part::Hooks(..) | Part::Notify(_) => self.without_ours(agent, &part, &before)?,
+            };
+            if after.as_ref() != Some(&before) {
+                changes.push(Change {
+                    file: file.to_owned(),
+                    before: Some(before),
+                    after,
+                });
+            }
+        }
+        Ok(changes)
+    }
+
+    fn without_ours(&self, agent: Agent, part: &Part, text: &str) -> Result<Option<String>> {
+        let file = part.file();
+        if let Some(old) = read(&backup(file))?
+            && self.installed(agent, part, &old)? == text
+        {
+            return Ok(Some(old));
+        }
+        // Only we have ever written into it.
+        if self.installed(agent, part, "")? == text && !backup(file).exists() {
+            return Ok(None);
+        }
+        let result = match part {
+            Part::Hooks(..) => json_hooks::remove(text, agent.name()),
+            Part::Notify(_) => toml_notify::remove(text),
+            Part::Own(..) => return Ok(None),
+        };
+        result.map(Some).map_err(|why| broken(file, &why))
+    }
+
+    /// How the agent's hooks are.
+    ///
+    /// # Errors
+    /// As [`Self::install`].
+    pub fn state(&self, agent: Agent) -> Result<State> {
+        let parts = self.parts(agent);
+        if parts.is_empty() {
+            return Ok(State::Impossible);
+        }
+        let mut any = false;
+        for part in &parts {
+            any |= self.has_ours(agent, part)?;
+        }
+        let complete = self.install(agent)?.is_empty();
+        Ok(match (any, complete) {
+            (_, true) if is_program(Path::new(&self.program)) => State::Installed,
+            (true, _) => State::Stale,
+            (false, _) => State::Absent,
+        })
+    }
+
+    fn has_ours(&self, agent: Agent, part: &Part) -> Result<bool> {
+        let Some(text) = read(part.file())? else {
+            return Ok(false);
+        };
+        let found = match part {
+            Part::Hooks(..) => json_hooks::ours(&text, agent.name()).map(|ours| !ours.is_empty()),
+            Part::Notify(_) => toml_notify::find(&text).map(|found| matches!(found, Notify::Ours(_))),
+            Part::Own(..) => Ok(true),
+        };
+        found.map_err(|why| broken(part.file(), &why))
+    }
+}
+
+impl Part {
+    fn file(&self) -> &Path {
+        match self {
+            Self::Hooks(file, _) | Self::Notify(file) | Self::Own(file, _) => file,
+        }
+    }
+}
+
+fn broken(file: &Path, why: &str) -> Error {
+    Error::Environment {
+        message: format!("{}: {why}", file.display()),
+        hint: "nothing was changed; mend the file, then try again".into(),
+    }
+}
+
+fn backup(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".");
+    name.push(BACKUP);
+    name.into()
+}
+
+fn read(file: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(broken(file, "it isn't UTF-8")),
+        Err(e) => Err(e).at(file),
+    }
+}
+
+impl Change {
+    /// Makes it so. A file that was there before is copied beside it first, unless an earlier copy is there; the copy goes
+    /// when the file is again what it was.
+    ///
+    /// # Errors
+    /// When a step fails; the file is the old one then, or the new one, never half of it.
+    pub fn apply(&self) -> Result<()> {
+        let copy = backup(&self.file);
+        let Some(after) = &self.after else {
+            fs::remove_file(&self.file).at(&self.file)?;
+            return remove_if_there(&copy);
+        };
+        if read(&copy)?.as_ref() == Some(after) {
+            write(&self.file, after)?;
+            return remove_if_there(&copy);
+        }
+        if let Some(before) = &self.before
+            && !copy.exists()
+        {
+            write(&copy, before)?;
+        }
+        write(&self.file, after)
+    }
+}
+
+fn remove_if_there(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at(file),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file as a whole, with the mode that it had; only its owner may read a new one.
+fn write(file: &Path, text: &str) -> Result<()> {
+    // What a link points to is written, and the link stays.
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let dir = real.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(dir).at(dir)?;
+    let mode = fs::metadata(&real).map_or(0o600, |metadata| metadata.mode() & 0o7777);
+    let mut name = real.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let written = (|| {
+        let mut to = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary)?;
+        to.write_all(text.as_bytes())?;
+        to.sync_all()?;
+        fs::rename(&temporary, &real)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written.at(&real)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn settings(home: &Path) -> Settings {
+        let environment = Environment {
+            home: Some(home.to_owned()),
+            ..Environment::default()
+        };
+        // Whatever may be executed, but of our name.
+        let program = home.join("bin/stepback");
+        fs::create_dir(home.join("bin")).unwrap();
+        fs::copy("/bin/true", &program).unwrap();
+        Settings::new(&environment, &program).unwrap()
+    }
+
+    fn apply(changes: Vec<Change>) {
+        for change in changes {
+            change.apply().unwrap();
+        }
+    }
+
+    fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                all.extend(tree(&path));
+            } else {
+                let bytes = fs::read(&path).unwrap();
+                all.push((path, bytes));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn uninstalling_leaves_every_file_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let claude = dir.path().join(".claude");
+        fs::create_dir_all(dir.path().join(".codex")).unwrap();
+        fs::create_dir(&claude).unwrap();
+        let text = "{ // mine\n\t\"model\": \"x\",   \"hooks\": {\"Stop\": []}\n}";
+        let real = claude.join("real.json");
+        write(&real, text).unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("real.json", claude.join("settings.json")).unwrap();
+        write(&dir.path().join(".codex/config.toml"), "# mine\nmodel = 'x'\n").unwrap();
+        let settings = settings(dir.path());
+        let before = tree(dir.path());
+        for agent in Agent::ALL {
+            let possible = agent != Agent::Aider;
+            let state = if possible {
+                State::Absent
+            } else {
+                State::Impossible
+            };
+            assert_eq!(settings.state(agent).unwrap(), state, "{agent:?}");
+            apply(settings.install(agent).unwrap());
+            assert_eq!(settings.install(agent).unwrap(), [], "{agent:?}: twice is once");
+            let state = if possible {
+                State::Installed
+            } else {
+                State::Impossible
+            };
+            assert_eq!(settings.state(agent).unwrap(), state, "{agent:?}");
+        }
+        let link = fs::symlink_metadata(claude.join("settings.json")).unwrap();
+        assert!(link.is_symlink());
+        let mode = fs::metadata(claude.join("real.json"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o640);
+        for agent in Agent::ALL {
+            apply(settings.uninstall(agent).unwrap());
+            assert_eq!(settings.uninstall(agent).unwrap(), []);
+        }
+        assert_eq!(tree(dir.path()), before);
+    }
+
+    #[test]
+    fn what_was_changed_since_stays_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path());
+        let file = dir.path().join(".gemini/settings.json");
+        write(&file, "{\n  \"a\": 1\n}\n").unwrap();
+        apply(settings.install(Agent::Gemini).unwrap());
+        let text = fs::read_to_string(&file).unwrap().replace("\"a\": 1", "\"a\": 2");
+        write(&file, &text).unwrap();
+        apply(settings.uninstall(Agent::Gemini).unwrap());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{\n  \"a\": 2\n}\n");
+    }
+
+    #[test]
+    fn a_program_that_moved_is_stale_and_installing_again_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = Settings {
+            program: "/no/such/stepback".into(),
+            ..settings(dir.path())
+        };
+        apply(old.install(Agent::ClaudeCode).unwrap());
+        assert_eq!(old.state(Agent::ClaudeCode).unwrap(), State::Stale);
+    }
+
+    #[test]
+    fn a_broken_file_is_named_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path());
+        let file = dir.path().join(".qwen/settings.json");
+        write(&file, "{\n oops\n").unwrap();
+        for result in [settings.install(Agent::Qwen), settings.uninstall(Agent::Qwen)] {
+            match result {
+                Err(e) => assert!(e.to_string().contains(".qwen/settings.json"), "{e}"),
+                Ok(changes) => assert_eq!(changes, []),
+            }
+        }
+        assert!(settings.install(Agent::Qwen).is_err());
+    }
+}
