@@ -276,7 +276,7 @@ impl Engine {
         };
         let directory = store.root_dir(self.id())?;
         let context = self.apply_context(store, &directory, cx);
-        let applied = match restore::apply(&context, &plan, header) {
+        let mut applied = match restore::apply(&context, &plan, header) {
             Ok(applied) => applied,
             Err(e) => {
                 if let Some(k) = k.filter(|_| entry.is_none())
@@ -297,7 +297,7 @@ impl Engine {
             self.pop_redo(store, k)?;
         }
         self.trim_redo(store)?;
-        restore::finish(&directory)?;
+        super::recover::clear_journal(&directory, &mut applied.notes)?;
         let back = entry.is_some().then_some(before);
         let mut report = self.report(target, saved, back, applied, plan.not_covered);
         report.redoable = self.redo.first().is_some_and(|newest| Some(newest.k) == k);

@@ -1,5 +1,6 @@
 //! Operations that were interrupted: what is known of them, and finishing or undoing them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -119,7 +120,7 @@ impl Engine {
         {
             recovered.notes.push(format!("no redo takes this back: {e}"));
         }
-        restore::finish(&directory)?;
+        clear_journal(&directory, &mut recovered.notes)?;
         Ok(Recovered {
             interrupted: Some(header),
             kept: recovered.kept,
@@ -142,5 +143,16 @@ impl Engine {
     pub(super) fn note_made_root(&mut self) -> Result<()> {
         let sighting = Sighting::of(&self.path)?.ok_or_else(|| Error::RootMissing(self.path.clone()))?;
         self.note_sighting(&sighting)
+    }
+}
+
+/// The last step. Once the journal is gone all is done: an error after that is told, and isn't one of the operation.
+pub(super) fn clear_journal(directory: &Path, notes: &mut Vec<String>) -> Result<()> {
+    match restore::finish(directory) {
+        Err(error) if restore::unfinished(directory)?.is_none() => {
+            notes.push(format!("all is done; clearing up failed: {error}"));
+            Ok(())
+        }
+        other => other,
     }
 }
