@@ -2,7 +2,7 @@
 //! hangs, and what can't be captured is named.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -288,6 +288,59 @@ fn s01_a_link_that_took_a_directorys_place_before_the_yes_is_not_followed() {
         project.rewind(first);
         tree.same(&project.tree(), &format!("{args:?}"));
     }
+}
+
+/// A directory in the middle that its owner closes and opens again, while rewinds run: done, or refused with the tree as it
+/// was, or taken up by `recover`.
+#[test]
+fn b15_a_directory_closed_in_the_middle_of_rewinds_leaves_one_of_both_states() {
+    let Some(sandbox) = Sandbox::of_normal_user() else {
+        return;
+    };
+    let project = sandbox.project("p");
+    let contents = || {
+        project
+            .sh("find . -type f | LC_ALL=C sort | xargs sha256sum")
+            .text()
+    };
+    project.sh("mkdir -p d/e; for i in 1 2 3 4 5; do printf \"v1 $i\n\" > d/e/$i; printf \"v1 $i\n\" > $i; done; printf 'v1\n' > d/only");
+    project.attach();
+    let first = project.save();
+    let one = contents();
+    project.sh("for i in 1 2 3 4; do printf \"v2 $i\n\" > d/e/$i; printf \"v2 $i\n\" > $i; done; rm d/only d/e/5; printf 'v2\n' > d/e/made");
+    let second = project.save();
+    let two = contents();
+    let (done, dir) = (AtomicBool::new(false), project.file("d/e"));
+    std::thread::scope(|scope| {
+        let stop = Stop(&done);
+        scope.spawn(|| {
+            for mode in [0o555, 0o755].into_iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+                pause(Duration::from_micros(300));
+            }
+        });
+        for round in 0..rounds() {
+            let id = if round % 2 == 0 { first } else { second }.to_string();
+            let said = project.stepback(&["rewind", &id, "-y"]);
+            if project.status()["unfinished"] != json!(null) {
+                project.stepback(&["recover", "--undo"]);
+            }
+            let now = contents();
+            assert!(
+                now == one || now == two || said.code() == 3,
+                "neither state in round {round}: {said:#?}\n{now}"
+            );
+        }
+        drop(stop);
+    });
+    fs::set_permissions(project.file("d/e"), fs::Permissions::from_mode(0o755)).unwrap();
+    project.stepback(&["recover"]).exits(0);
+    project.rewind(first);
+    assert_eq!(contents(), one);
+    assert_eq!(project.tree().leftovers(), Vec::<String>::new());
 }
 
 /// A file system mounted for a test.

@@ -7,6 +7,7 @@ mod cases_git;
 mod cases_hooks;
 mod cases_loss;
 mod cases_repos;
+mod cases_rules;
 mod cases_states;
 mod cases_tree;
 mod detach;

@@ -5,6 +5,7 @@
     reason = "children of a test, and how long it runs, are steered by the environment"
 )]
 
+mod combinations;
 mod faults;
 mod halfway;
 mod hostile;
