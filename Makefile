@@ -35,7 +35,7 @@ lint:
 # Many rounds of what `make test` does a few of.
 soak: build
 	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
-		kill:: many_clients::
+		kill:: many_clients:: cases_repos::b28
 	STEPBACK_ROUNDS=1000 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture hostile::
 	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib --test it faults \
 		-- --nocapture
