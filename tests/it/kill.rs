@@ -148,7 +148,10 @@ fn nothing_else_may_write_while_an_operation_is_unfinished() {
             &["restore", &first, "-p", "d1", "-y"],
             &["redo", "-y"],
             &["drop", &first, "-y"],
+            &["forget", "-p", "d1", "-y"],
+            &["forget", "--undo", "-p", "d1"],
             &["detach", "-y"],
+            &["detach", "--forget", "-y"],
         ] {
             let error = project.fails(args, 1, "unfinished");
             assert!(

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use stepback_engine::Error;
 use stepback_engine::checkpoint::{Checkpoint, Trigger};
-use stepback_engine::engine::{Forgotten, Operation, Select, Sides, Why};
+use stepback_engine::engine::{Engine, Forgotten, Operation, Select, Sides, Why};
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::oid::{ObjectKind, Oid};
 use stepback_engine::path::TreePath;
@@ -314,4 +314,22 @@ fn a_first_checkpoint_can_be_compared_after_garbage_was_collected() {
     forget(&mut sandbox, "secret");
     let diff = sandbox.on(|engine, cx| engine.diff(&Sides::BaseTo(Select::First), &[], cx));
     assert_eq!(diff.unwrap().changes.len(), 2);
+}
+
+#[test]
+fn without_git_people_are_told_that_the_bytes_are_still_there() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join(".env"), SECRET).unwrap());
+    let engine = sandbox.engine.take().unwrap();
+    let (store, id) = (engine.store_path().to_owned(), engine.id().to_owned());
+    drop(engine);
+    let mut environment = sandbox.environment();
+    environment.git.program = None;
+    sandbox.engine = Some(Engine::open(&environment, &store, &id, &Sandbox::settings()).unwrap());
+    let forgotten = forget(&mut sandbox, ".env");
+    assert!(forgotten.notes[0].contains("git"), "{:?}", forgotten.notes);
+    assert!(is_stored(&mut sandbox, blob(SECRET)));
+    // Once git is there, the same again removes them.
+    sandbox.reopen(false);
+    assert!(forget(&mut sandbox, ".env").notes.is_empty());
+    assert!(!is_stored(&mut sandbox, blob(SECRET)));
 }
