@@ -242,6 +242,10 @@ fn no_daemon_where_none_may_be_started() {
         .exits(1);
     assert_eq!(said.json()["error"]["kind"], "daemon_unavailable");
     let said = project
+        .stepback_env(&["status"], &[("STEPBACK_NO_AUTOSTART", "1")])
+        .exits(1);
+    assert!(said.text().starts_with("not protected: "), "{said:#?}");
+    let said = project
         .stepback_env(&["list"], &[("STEPBACKD", "/nonexistent/stepbackd")])
         .exits(1);
     assert!(

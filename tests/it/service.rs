@@ -140,6 +140,56 @@ fn with_the_unit_in_place_a_command_starts_the_daemon_through_it() {
 }
 
 #[test]
+fn the_log_of_a_service_is_in_the_journal() {
+    let sandbox = with_systemd();
+    let project = sandbox.project("p");
+    let journalctl = sandbox.dir().join("fake/journalctl");
+    fs::write(&journalctl, "#!/bin/sh\necho \"journal: $*\"\n").unwrap();
+    fs::set_permissions(&journalctl, Permissions::from_mode(0o755)).unwrap();
+    project.stepback(&["daemon", "install"]).exits(0);
+    // Here it was started without a journal, and logs to its file.
+    let said = project.stepback(&["daemon", "logs"]).exits(0).text();
+    assert!(said.contains("started"), "{said}");
+    project.stepback(&["daemon", "stop"]).exits(0);
+    fs::remove_dir_all(sandbox.state().join("log")).unwrap();
+    for (args, asked) in [
+        (
+            &["daemon", "logs"][..],
+            "journal: --user --unit stepbackd.service --output short-iso\n",
+        ),
+        (
+            &["daemon", "logs", "-f"],
+            "journal: --user --unit stepbackd.service --output short-iso --follow\n",
+        ),
+    ] {
+        assert_eq!(project.stepback(args).exits(0).text(), asked);
+    }
+}
+
+#[test]
+fn settings_and_a_variable_say_how_much_is_logged() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let log = || fs::read_to_string(sandbox.state().join("log/stepbackd.log")).unwrap_or_default();
+    sandbox.configure("log = \"error\"\n");
+    project.attach();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    assert_eq!(log(), "");
+    let loud = [("STEPBACK_LOG", "debug")];
+    project.stepback_env(&["daemon", "start"], &loud).exits(0);
+    assert!(
+        log().contains("INFO"),
+        "the variable goes before the settings: {}",
+        log()
+    );
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let said = project
+        .stepback_env(&["daemon", "start"], &[("STEPBACK_LOG", "stepbackd=[")])
+        .exits(1);
+    assert!(said.stderr.contains("STEPBACK_LOG"), "{said:#?}");
+}
+
+#[test]
 fn a_unit_of_another_state_directory_is_not_used() {
     let sandbox = with_systemd();
     let project = sandbox.project("p");

@@ -19,7 +19,15 @@ pub struct Args {
 }
 
 pub fn run(app: &App, args: &Args) -> Result<u8> {
-    let (items, reply) = app.collect(Verb::Status { verify: args.verify })?;
+    let (items, reply) = match app.collect(Verb::Status { verify: args.verify }) {
+        Err(e) if !app.printer.json && nobody_watches(&e) => {
+            let place = shown(&app.place()?.into());
+            app.printer
+                .text(&format!("not protected: no daemon watches {place}\n"))?;
+            return Err(e);
+        }
+        answer => answer?,
+    };
     let Reply::Status(answer) = reply else {
         return Err(Error::Unexpected("status"));
     };
@@ -45,6 +53,11 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         ))?;
     }
     Ok(0)
+}
+
+/// Whether the error says that there is no daemon, and none can be had.
+fn nobody_watches(error: &Error) -> bool {
+    matches!(error, Error::Absent { .. } | Error::NotStarted { .. })
 }
 
 /// The checkpoint that equals the directory; `None` too where that can't be asked.

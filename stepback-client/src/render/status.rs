@@ -65,6 +65,17 @@ fn about_root(
 ) -> String {
     let zone = TimeZone::system();
     let mut out = String::new();
+    let (good, words) = protection(root);
+    let style = if good {
+        Style::new().green().bold()
+    } else {
+        Style::new().red().bold()
+    };
+    let but = match not_captured.len() as u64 {
+        0 => String::new(),
+        n => format!(", {} not captured", count(n, "path", "paths")),
+    };
+    out += &format!("{}: {}{but}\n", paint(color, style, words), sentence(root));
     if let Some(u) = &root.unfinished {
         let head = format!("unfinished: {} to {}", one_line(&u.operation), u.target);
         let head = paint(color, Style::new().red().bold(), &head);
@@ -74,13 +85,6 @@ fn about_root(
         );
         out += "  hint: `stepback recover` finishes it, `stepback recover --undo` takes it back\n";
     }
-    let (good, words) = protection(root);
-    let style = if good {
-        Style::new().green().bold()
-    } else {
-        Style::new().red().bold()
-    };
-    out += &format!("{}: {}\n", paint(color, style, words), sentence(root));
     let mut line = |name: &str, value: &str| out += &format!("  {name:<13}{value}\n");
     match root.last {
         Some(last) => line(
@@ -202,6 +206,7 @@ fn protection(root: &RootStatus) -> (bool, &'static str) {
         RootState::Watching | RootState::Polling => (true, "protected"),
         RootState::Indexing if root.checkpoints > 0 => (true, "protected, scanning"),
         RootState::Indexing => (false, "not protected yet, first scan"),
+        RootState::Degraded if root.unfinished.is_some() => (true, "protected, an operation is unfinished"),
         RootState::Degraded => (true, "protected in part"),
         RootState::Missing => (false, "not protected, the directory is missing"),
         RootState::Replaced => (false, "not protected, another directory is in its place"),
@@ -215,6 +220,12 @@ fn sentence(root: &RootStatus) -> String {
         RootState::Missing => format!("{path} (`stepback rewind` puts it back)"),
         RootState::Replaced => format!("{path} (`stepback attach {path}` settles what it is)"),
         RootState::Failed => format!("{path} (see the warnings below)"),
+        RootState::Polling => {
+            let every = root
+                .poll_seconds
+                .map_or(String::new(), |n| format!(", looked at every {n} s"));
+            format!("{path}, {}{every}", count(root.files, "file", "files"))
+        }
         _ => {
             let watched = count(root.watches, "watched directory", "watched directories");
             format!("{path}, {} in {watched}", count(root.files, "file", "files"))
@@ -224,6 +235,7 @@ fn sentence(root: &RootStatus) -> String {
 
 fn settled(root: &RootStatus) -> &'static str {
     match root.settled {
+        _ if !protection(root).0 => "edits don't become checkpoints",
         Some(true) => "every edit so far is in a checkpoint",
         Some(false) => "edits wait to settle, then become a checkpoint",
         None => "edits are found at the next look",
@@ -304,13 +316,43 @@ mod tests {
             started_ms: 0,
         });
         let whole = text(&s, &[], Some(2), "/p", now, false);
-        assert!(whole.starts_with("unfinished: rewind to 7"), "{whole}");
-        assert!(
-            whole.lines().nth(1).unwrap().contains("stepback recover"),
-            "{whole}"
-        );
+        let lines: Vec<&str> = whole.lines().collect();
+        assert!(lines[0].starts_with("protected"), "{whole}");
+        assert!(lines[1].starts_with("unfinished: rewind to 7"), "{whole}");
+        assert!(lines[2].contains("stepback recover"), "{whole}");
         assert!(whole.contains("checkpoints  3, nothing to redo\n"), "{whole}");
         assert!(whole.contains("; the directory equals checkpoint 2\n"), "{whole}");
+        for (state, answer) in [
+            (RootState::Indexing, "protected, scanning: "),
+            (RootState::Polling, "protected: "),
+            (RootState::Degraded, "protected, an operation is unfinished: "),
+            (RootState::Missing, "not protected, the directory is missing: "),
+            (
+                RootState::Replaced,
+                "not protected, another directory is in its place: ",
+            ),
+            (RootState::Failed, "not protected, captures fail: "),
+        ] {
+            let root = s.root.as_mut().unwrap();
+            root.state = state;
+            root.poll_seconds = (state == RootState::Polling).then_some(4);
+            assert!(first(&s).starts_with(answer), "{}", first(&s));
+            assert_eq!(first(&s).contains("every 4 s"), state == RootState::Polling);
+            let covered = text(&s, &[], None, "/p", now, false).contains("every edit so far");
+            assert_eq!(covered, !answer.starts_with("not"), "{state:?}");
+        }
+        let root = s.root.as_mut().unwrap();
+        (root.state, root.checkpoints) = (RootState::Indexing, 0);
+        assert!(first(&s).starts_with("not protected yet, first scan: "));
+        let left_out = [NamedPath {
+            path: WirePath(b"big".to_vec()),
+            reason: "too-large".into(),
+        }];
+        let whole = text(&s, &left_out, None, "/p", now, false);
+        assert!(
+            whole.lines().next().unwrap().ends_with(", 1 path not captured"),
+            "{whole}"
+        );
         s.root = None;
         assert_eq!(first(&s), "not protected: no attached directory holds /p");
     }
