@@ -29,12 +29,8 @@ impl Herald {
         self.tell(READY, "");
     }
 
-    /// It can't start: the exit code (not 0), and the words for the user.
-    pub fn failed(&mut self, code: u8, words: &str) {
-        self.tell(code, words);
-    }
-
-    fn tell(&mut self, code: u8, words: &str) {
+    /// The exit code of the command that waits, and the words for the user.
+    pub fn tell(&mut self, code: u8, words: &str) {
         if let Some(mut pipe) = self.0.take() {
             // The waiting command may have been killed; the daemon goes on.
             let _ = pipe.write_all(&[&[code], words.as_bytes()].concat());

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -11,18 +13,37 @@ use stepback_proto::Note;
 
 use crate::error::{At, Error, Result};
 use crate::paths::Paths;
+use crate::process;
 use crate::registry::write_durably;
 use crate::socket::{self, Listening};
 
 /// How long a daemon that holds the lock may take until it has said where it listens.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often one that doesn't answer is asked to look after its socket.
+const KNOCK_AGAIN: Duration = Duration::from_secs(3);
+
 /// The right to be the daemon of a STATE, held until dropped.
 #[derive(Debug)]
 pub struct Instance {
     paths: Paths,
     _lock: Flock<File>,
-    socket: Option<(u64, u64)>,
+    door: Arc<Door>,
+}
+
+/// Where we listen, and how to listen anew when somebody has taken that away: a runtime directory that went with the
+/// user's last session, say.
+#[derive(Debug)]
+pub struct Door {
+    paths: Paths,
+    /// The socket of our own making, with the inode to know it again; `None` for one that was passed to us.
+    at: Mutex<Option<Made>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Made {
+    path: PathBuf,
+    identity: (u64, u64),
 }
 
 /// Who is the daemon of this STATE.
@@ -47,6 +68,7 @@ impl Instance {
     pub fn claim(paths: &Paths) -> Result<Claim> {
         let path = paths.lock();
         let deadline = Instant::now() + START_PATIENCE;
+        let mut knocked: Option<Instant> = None;
         loop {
             let file = std::fs::OpenOptions::new()
                 .read(true)
@@ -63,7 +85,10 @@ impl Instance {
                     return Ok(Claim::Ours(Self {
                         paths: paths.clone(),
                         _lock: lock,
-                        socket: None,
+                        door: Arc::new(Door {
+                            paths: paths.clone(),
+                            at: Mutex::default(),
+                        }),
                     }));
                 }
                 Err((_, Errno::EWOULDBLOCK | Errno::EINTR)) => {}
@@ -72,14 +97,28 @@ impl Instance {
             if let Some((pid, socket)) = served_by(paths) {
                 return Ok(Claim::Served { pid, socket });
             }
+            let holder = note(paths)
+                .map(|note| note.pid)
+                .filter(|pid| process::is_daemon(*pid));
             if Instant::now() >= deadline {
+                let (who, end) = match holder {
+                    Some(pid) => (format!(" (pid {pid})"), format!("`kill -9 {pid}` ends it")),
+                    None => (String::new(), "end that process".into()),
+                };
                 return Err(Error::refused(
                     format!(
-                        "another stepbackd holds {} and doesn't say where it listens",
+                        "another stepbackd{who} holds {} and doesn't answer",
                         path.display()
                     ),
-                    "wait until it has ended, or end that process",
+                    format!("wait until it has ended, or {end}; nothing that is saved is lost by that"),
                 ));
+            }
+            // It may have been left without its socket: then it makes another.
+            if let Some(pid) = holder
+                && knocked.is_none_or(|at| at.elapsed() >= KNOCK_AGAIN)
+            {
+                knocked = Some(Instant::now());
+                process::hang_up(pid);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -91,9 +130,50 @@ impl Instance {
     /// When the note can't be written.
     pub fn announce(&mut self, socket: &Path, own_socket: bool) -> Result<()> {
         if own_socket {
-            self.socket = socket::identity(socket);
+            self.door.made(socket);
         }
         write_note(&self.paths, socket)
+    }
+
+    /// For listening anew.
+    pub fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+}
+
+impl Door {
+    /// A new listener, if the socket of our own making is gone or is another's now: at the same path, else below STATE.
+    ///
+    /// # Errors
+    /// When neither can be had. The daemon is then found by nobody, but goes on.
+    pub fn mend(&self) -> Result<Option<UnixListener>> {
+        let made = self.lock().clone();
+        let Some(made) = made.filter(|made| socket::identity(&made.path) != Some(made.identity)) else {
+            return Ok(None);
+        };
+        tracing::warn!("the socket {} is gone: a new one is made", made.path.display());
+        let (listener, path) = match socket::listen(&made.path) {
+            Ok(listener) => (listener, made.path),
+            Err(e) => {
+                tracing::warn!("{e}");
+                let path = self.paths.socket_in_state();
+                (socket::listen(&path)?, path)
+            }
+        };
+        self.made(&path);
+        write_note(&self.paths, &path)?;
+        Ok(Some(listener))
+    }
+
+    fn made(&self, path: &Path) {
+        *self.lock() = socket::identity(path).map(|identity| Made {
+            path: path.to_owned(),
+            identity,
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Made>> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,14 +192,20 @@ pub fn write_note(paths: &Paths, socket: &Path) -> Result<()> {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        socket::remove(&self.paths.socket, self.socket);
+        if let Some(made) = self.door.lock().take() {
+            socket::remove(&made.path, Some(made.identity));
+        }
         let _ = std::fs::remove_file(self.paths.daemon_json());
     }
 }
 
+fn note(paths: &Paths) -> Option<Note> {
+    serde_json::from_slice(&std::fs::read(paths.daemon_json()).ok()?).ok()
+}
+
 /// The daemon that its note names and that answers there, if there is one.
 pub fn served_by(paths: &Paths) -> Option<(u32, PathBuf)> {
-    let note: Note = serde_json::from_slice(&std::fs::read(paths.daemon_json()).ok()?).ok()?;
+    let note = note(paths)?;
     let socket = note.socket();
     match socket::who_listens(&socket, Duration::from_secs(2)) {
         Listening::Daemon(welcome) if welcome.pid == note.pid => Some((note.pid, socket)),

@@ -53,13 +53,14 @@ use clap::Parser;
 use nix::sys::stat::{Mode, umask};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::daemonize::{Herald, Side};
 use crate::error::{At, Error, Result};
-use crate::instance::{Claim, Instance};
+use crate::instance::{Claim, Door, Instance};
 use crate::paths::Paths;
 use crate::registry::Registry;
 
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
                 words.push_str(&format!("hint: {}\n", error.hint()));
             }
             tracing::error!("{error}");
-            herald.failed(error.exit_code(), &words);
+            herald.tell(error.exit_code(), &words);
             say(&words);
             ExitCode::from(error.exit_code())
         }
@@ -116,6 +117,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     environment::close_inherited(lookup);
     environment::raise_descriptor_limit();
     let mut paths = Paths::from_environment(lookup)?;
+    let asked = lookup("STEPBACK_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
     if arguments.check {
         Registry::read(&paths.registry())?;
         logging::check(&log_filter(lookup, &Config::read(&paths.config)?))?;
@@ -125,7 +127,9 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     paths.make_state()?;
     if arguments.daemonize {
         if let Some(served) = instance::served_by(&paths) {
-            return Ok(already_served(&paths, served));
+            let (code, words) = already_served(&paths, asked, &served);
+            say(&words);
+            return Ok(ExitCode::from(code));
         }
         match daemonize::split()? {
             Side::Daemon(of_background) => *herald = of_background,
@@ -141,11 +145,10 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     let mut instance = match Instance::claim(&paths)? {
         Claim::Ours(instance) => instance,
         Claim::Served { pid, socket } => {
-            let code = already_served(&paths, (pid, socket));
-            if code == ExitCode::SUCCESS {
-                herald.ready();
-            }
-            return Ok(code);
+            let (code, words) = already_served(&paths, asked, &(pid, socket));
+            say(&words);
+            herald.tell(code, &words);
+            return Ok(ExitCode::from(code));
         }
     };
     let log = logging::start(&filter, &paths.log_file(), under_systemd && !arguments.daemonize)?;
@@ -177,7 +180,9 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     let daemon = Daemon::start(paths, environment, config, log, handle, shutdown)?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener).at(&daemon.paths.socket)?;
-        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon)));
+        let (listeners, more) = tokio::sync::mpsc::channel(1);
+        let door = (instance.door(), listeners);
+        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon), door));
         let watchdog = sd_notify::watchdog_enabled().map(|limit| tokio::spawn(feed_watchdog(limit / 3)));
         announce(&daemon, &mut instance, own_socket)?;
         notify(&[NotifyState::Ready]);
@@ -185,6 +190,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
         server::serve(
             Arc::clone(&daemon),
             listener,
+            more,
             server::Limits::default(),
             STOP_PATIENCE,
         )
@@ -235,17 +241,18 @@ fn log_filter(lookup: impl Fn(&str) -> Option<OsString>, config: &Config) -> Str
         .unwrap_or_else(|| config.log.clone())
 }
 
-/// Another process is the daemon of this STATE: fine, if it is where we were to be.
-fn already_served(paths: &Paths, (pid, socket): (u32, std::path::PathBuf)) -> ExitCode {
-    say(&format!(
+/// Another process is the daemon of this STATE: fine, unless one at another socket was `asked` for. The exit code and the
+/// words.
+fn already_served(paths: &Paths, asked: bool, (pid, socket): &(u32, std::path::PathBuf)) -> (u8, String) {
+    let words = format!(
         "stepbackd: already running (pid {pid}, socket {})\n",
         socket.display()
-    ));
-    if socket == paths.socket {
-        return ExitCode::SUCCESS;
+    );
+    if !asked || *socket == paths.socket {
+        return (0, words);
     }
-    say("hint: `stepback daemon stop` ends it; or set STEPBACK_STATE_DIR for a daemon of its own\n");
-    ExitCode::FAILURE
+    let hint = "hint: `stepback daemon stop` ends it; or set STEPBACK_STATE_DIR for a daemon of its own\n";
+    (1, words + hint)
 }
 
 /// The socket that systemd listens at for us.
@@ -261,8 +268,9 @@ fn passed_socket() -> Result<Option<UnixListener>> {
     }
 }
 
-/// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again.
-async fn heed_signals(daemon: Arc<Daemon>) {
+/// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again, and makes the socket again if
+/// it is gone.
+async fn heed_signals(daemon: Arc<Daemon>, door: (Arc<Door>, Sender<tokio::net::UnixListener>)) {
     let streams = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -279,9 +287,12 @@ async fn heed_signals(daemon: Arc<Daemon>) {
             _ = interrupt.recv() => 2,
             _ = hangup.recv() => {
                 // Not awaited: a disk that hangs mustn't keep us from hearing that we shall end.
-                let (daemon, turn) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time));
+                let (daemon, turn, door) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time), door.clone());
                 tokio::task::spawn_blocking(move || {
                     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Err(e) = mend(&door.0, &door.1) {
+                        tracing::error!("{e}");
+                    }
                     reload(&daemon);
                 });
                 continue;
@@ -293,6 +304,16 @@ async fn heed_signals(daemon: Arc<Daemon>) {
         tracing::info!("stopping at signal {number}");
         daemon.shutdown.cancel();
     }
+}
+
+fn mend(door: &Door, listeners: &Sender<tokio::net::UnixListener>) -> Result<()> {
+    if let Some(listener) = door.mend()? {
+        listener.set_nonblocking(true).at("the new socket")?;
+        let listener = tokio::net::UnixListener::from_std(listener).at("the new socket")?;
+        // The server is gone only at the end.
+        let _ = listeners.blocking_send(listener);
+    }
+    Ok(())
 }
 
 fn reload(daemon: &Daemon) {

@@ -120,6 +120,11 @@ impl Paths {
         self.state.join("daemon.json")
     }
 
+    /// Where the socket is when there is no runtime directory, or it doesn't do.
+    pub fn socket_in_state(&self) -> PathBuf {
+        self.state.join("stepbackd.sock")
+    }
+
     /// Room that is given up on a full disk.
     pub fn reserve(&self) -> PathBuf {
         self.state.join("reserve")

@@ -1,4 +1,7 @@
-//! Is the process of a session still the one that it was?
+//! Other processes: is one still the one that it was?
+
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 
 /// When process `pid` began, in clock ticks since boot; `None` when there is none (or it is a zombie).
 pub fn start_time(pid: u32) -> Option<u64> {
@@ -8,6 +11,21 @@ pub fn start_time(pid: u32) -> Option<u64> {
 /// Whether the process that was `pid` and began at `start` is still there.
 pub fn is_alive(pid: u32, start: u64) -> bool {
     start_time(pid) == Some(start)
+}
+
+/// Whether the process is there and runs a program of our name: a number alone may be another's by now.
+pub fn is_daemon(pid: u32) -> bool {
+    pid != std::process::id()
+        && start_time(pid).is_some()
+        && std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == b"stepbackd")
+}
+
+/// Asks a daemon to read its settings again and to look after its socket.
+pub fn hang_up(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // It may have ended meanwhile.
+        let _ = signal::kill(Pid::from_raw(pid), Signal::SIGHUP);
+    }
 }
 
 fn parse(stat: &str) -> Option<u64> {

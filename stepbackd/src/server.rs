@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,9 +57,15 @@ impl Default for Limits {
     }
 }
 
-/// Serves `listener` until the daemon's shutdown is cancelled. Then lets the roots end, and the answers that are under
-/// way, all within `patience_at_end`.
-pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, patience_at_end: Duration) {
+/// Serves `listener`, and those of `more` in place of it, until the daemon's shutdown is cancelled. Then lets the roots
+/// end, and the answers that are under way, all within `patience_at_end`.
+pub async fn serve(
+    daemon: Arc<Daemon>,
+    mut listener: UnixListener,
+    mut more: Receiver<UnixListener>,
+    limits: Limits,
+    patience_at_end: Duration,
+) {
     let tasks = TaskTracker::new();
     let served = Arc::new(Semaphore::new(limits.connections));
     let large = Arc::new(Semaphore::new(LARGE_MAX));
@@ -66,6 +73,10 @@ pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener, limits: Limits, 
     loop {
         let stream = tokio::select! {
             () = daemon.shutdown.cancelled() => break,
+            Some(another) = more.recv() => {
+                listener = another;
+                continue;
+            }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(e) => {

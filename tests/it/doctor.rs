@@ -109,3 +109,16 @@ fn roots_that_need_attention_are_found() {
     found(&now, "roots", "error", gone.path.to_str().unwrap());
     found(&now, "stores", "error", "watch/1");
 }
+
+#[test]
+fn a_daemon_that_lost_its_socket_is_found_and_mended_by_a_start() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let pid = sandbox.daemon_pid().unwrap();
+    fs::remove_dir_all(sandbox.dir().join("run/stepback")).unwrap();
+    found(&findings(&project, 1), "daemon", "error", "stepback daemon start");
+    project.stepback(&["daemon", "start"]).exits(0);
+    assert_eq!(sandbox.daemon_pid(), Some(pid));
+    findings(&project, 0);
+}

@@ -80,6 +80,47 @@ fn what_a_dead_daemon_left_holds_up_nobody() {
 }
 
 #[test]
+fn a_daemon_whose_socket_is_gone_is_found_again() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let pid = sandbox.daemon_pid().unwrap();
+    let dir = sandbox.dir().join("run/stepback");
+    // As when the runtime directory goes with the user's last session, and comes back with the next.
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(project.ids(), [1]);
+    assert_eq!(sandbox.daemon_pid(), Some(pid), "the same daemon");
+    assert!(socket(&sandbox).exists());
+    // Where there is no place for it any more, it is below STATE.
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(&dir, "in the way\n").unwrap();
+    assert_eq!(project.ids(), [1]);
+    let status = project.json(&["daemon", "status"]);
+    assert_eq!(status["pid"].as_i64(), Some(pid.as_raw().into()));
+    assert!(sandbox.state().join("stepbackd.sock").exists());
+    project.stepback(&["daemon", "stop"]).exits(0);
+    assert!(!sandbox.state().join("stepbackd.sock").exists());
+    fs::remove_file(&dir).unwrap();
+    assert_eq!(project.ids(), [1]);
+}
+
+#[test]
+fn a_daemon_that_hangs_is_named_with_its_process() {
+    let sandbox = Sandbox::alone();
+    let daemon = sandbox.daemon();
+    daemon.signal(Signal::SIGSTOP);
+    let mut second = sandbox.command(sandbox.program("stepbackd"), sandbox.dir());
+    second.arg("--foreground");
+    let said = finish(start(&mut second), "the second daemon", Duration::from_secs(60)).exits(1);
+    assert!(
+        said.stderr.contains(&format!("pid {}", daemon.pid())) && said.stderr.contains("kill -9"),
+        "{said:#?}"
+    );
+    daemon.signal(Signal::SIGCONT);
+    sandbox.stepback(sandbox.dir(), &["daemon", "status"]).exits(0);
+}
+
+#[test]
 fn fifty_shells_at_once_have_one_daemon() {
     let sandbox = Sandbox::alone();
     let project = sandbox.project("p");

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{DaemonFound, Outcome, Patient, Severity};
+use crate::process;
 use crate::render::grouped;
 use crate::render::path::one_line;
 
@@ -14,6 +15,7 @@ const WATCHES_PERCENT_MAX: u64 = 80;
 /// One runs, answers, and is of our version.
 pub fn daemon(patient: &Patient<'_>) -> Outcome {
     let mut outcome = Outcome::default();
+    let recorded = patient.app.endpoint.recorded_pid();
     match &patient.daemon {
         DaemonFound::Runs(info) if info.version == VERSION => {
             outcome.fine = format!("pid {}, version {}", info.pid, one_line(&info.version));
@@ -28,6 +30,14 @@ pub fn daemon(patient: &Patient<'_>) -> Outcome {
             "`stepback daemon restart` starts the one that belongs to it",
         ),
         DaemonFound::OfOtherProtocol(e) | DaemonFound::Mute(e) => outcome.error(Severity::Error, e),
+        DaemonFound::Absent if recorded.is_some_and(process::is_daemon) => outcome.add(
+            Severity::Error,
+            format!(
+                "the daemon (pid {}) runs, but can't be reached",
+                recorded.unwrap_or(0)
+            ),
+            "`stepback daemon start` has it listen again",
+        ),
         DaemonFound::Absent => outcome.add(
             Severity::Warning,
             "no daemon runs: edits aren't captured until one does",

@@ -61,6 +61,7 @@ impl Server {
         let served = runtime.spawn(super::serve(
             Arc::clone(&daemon),
             listener,
+            tokio::sync::mpsc::channel(1).1,
             limits,
             Duration::from_secs(2),
         ));
