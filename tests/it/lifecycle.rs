@@ -73,7 +73,8 @@ fn what_a_dead_daemon_left_holds_up_nobody() {
     let began = Instant::now();
     project.stepback(&["daemon", "stop"]).exits(0);
     let id = project.save();
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // Nothing was waited for that doesn't come; the rest is for a machine that has other work.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert!(other.child().try_wait().unwrap().is_none(), "the stranger lives");
     assert_eq!(project.show(id, "d/7"), b"7\nmore\n");
     project.fsck();
@@ -185,7 +186,7 @@ fn a_daemon_that_is_killed_while_it_starts_harms_no_start() {
     }
     let began = Instant::now();
     assert_eq!(project.ids(), [1]);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     project.settle();
     let left: Vec<_> = fs::read_dir(sandbox.dir().join("run/stepback"))
         .unwrap()
