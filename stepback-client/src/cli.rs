@@ -93,7 +93,7 @@ pub enum Command {
     /// Check the installation; exit code 1 when something needs attention
     ///
     /// Looks at the programs, the settings, the service, the state directory and its disk, the socket, the daemon, its
-    /// watches, each attached directory and its store, and the clock. Names a remedy for whatever it finds. Starts no
+    /// watches, each attached directory and its store, the clock, and agents' hooks. Names a remedy for whatever it finds. Starts no
     /// daemon.
     Doctor,
     Completions(completions::Args),

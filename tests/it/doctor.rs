@@ -42,10 +42,20 @@ fn all_is_well_and_nothing_is_started() {
     project.attach();
     let with = findings(&project, 0);
     assert!(with.iter().all(|f| f["severity"] == "note"), "{with:#?}");
+    // An agent that is used here and has no hooks of ours is told, and is nothing wrong.
+    fs::create_dir(sandbox.home().join(".claude")).unwrap();
+    found(
+        &findings(&project, 0),
+        "hooks",
+        "note",
+        "stepback hooks install claude-code",
+    );
+    fs::remove_dir(sandbox.home().join(".claude")).unwrap();
     let said = project.stepback(&["doctor"]).exits(0).text();
     assert!(said.ends_with("all is well\n"), "{said}");
     for check in [
         "programs", "settings", "state", "disk", "socket", "daemon", "watches", "roots", "stores", "clock",
+        "hooks",
     ] {
         assert!(said.contains(&format!("ok       {check}: ")), "{check} in {said}");
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -348,7 +348,10 @@ fn a_connection_to_the_socket_that_systemd_holds_starts_it() {
         return;
     };
     let mut child = Guarded::new(child);
-    eventually("somebody listens", Duration::from_secs(20), || socket.exists());
+    // A name is there a moment before anybody listens.
+    eventually("somebody listens", Duration::from_secs(20), || {
+        UnixStream::connect(&socket).is_ok()
+    });
     let never = [("STEPBACK_NO_AUTOSTART", "1")];
     project.stepback_env(&["attach"], &never).exits(0);
     let pid = sandbox.daemon_pid().unwrap();

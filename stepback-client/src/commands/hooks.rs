@@ -14,6 +14,7 @@ use crate::connection::Probe;
 use crate::error::{Error, Result};
 use crate::render::path::one_line;
 use crate::render::time::{both, rfc3339};
+use crate::service;
 
 /// Have agents tell whose turn it is, by their own hooks
 #[derive(Debug, clap::Subcommand)]
@@ -213,7 +214,7 @@ fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
 
 /// What a running daemon has heard; none is started for it.
 fn seen(app: &App) -> Vec<HookSeen> {
-    let Ok(Probe::Ready(connection)) = app.endpoint.probe() else {
+    let Ok(Probe::Ready(connection)) = service::look(&app.endpoint, &app.environment) else {
         return Vec::new();
     };
     let place = app.environment.home.clone().unwrap_or_else(|| "/".into());

@@ -1,47 +1,41 @@
-//! Whether the agents that are used here tell whose turn it is.
+//! Whether agents tell whose turn it is.
 
 use super::{Outcome, Patient, Severity};
 use crate::agents::Agent;
 use crate::agents::settings::{Settings, State};
 
+/// The hooks of agents that are used here are ours, and of this stepback.
 pub fn hooks(patient: &Patient<'_>) -> Outcome {
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(e) => {
-            return Outcome::one(
-                Severity::Note,
-                format!("this program's own path can't be had: {e}"),
-                "hooks can't be looked at",
-            );
-        }
-    };
-    let settings = match Settings::new(&patient.app.environment, &program) {
-        Ok(settings) => settings,
-        Err(e) => return Outcome::one(Severity::Note, e.to_string(), "set HOME"),
+    let settings = std::env::current_exe()
+        .ok()
+        .and_then(|program| Settings::new(&patient.app.environment, &program).ok());
+    let Some(settings) = settings else {
+        return Outcome::fine("not looked at: there is no home directory");
     };
     let mut outcome = Outcome::default();
     let mut installed = Vec::new();
     for agent in Agent::ALL {
-        let used = settings.dir(agent).is_some_and(|dir| dir.is_dir());
+        let name = agent.name();
+        let remedy = format!("`stepback hooks install {name}`");
         match settings.state(agent) {
-            Ok(State::Installed) => installed.push(agent.name()),
+            Ok(State::Installed) => installed.push(name),
             Ok(State::Stale) => outcome.add(
                 Severity::Warning,
-                format!("the hooks of {} call a program that isn't this one", agent.name()),
-                format!("`stepback hooks install {}`", agent.name()),
+                format!("the hooks of {name} are of another stepback"),
+                format!("{remedy} brings them up to date"),
             ),
-            Ok(State::Absent) if used => outcome.add(
+            Ok(State::Absent) if settings.dir(agent).is_some_and(|dir| dir.is_dir()) => outcome.add(
                 Severity::Note,
-                format!("{} is used here and doesn't tell whose turn it is", agent.name()),
-                format!("`stepback hooks install {}`", agent.name()),
+                format!("{name} is used here and doesn't tell whose turn it is"),
+                format!("{remedy} has it tell"),
             ),
             Ok(State::Absent | State::Impossible) => {}
             Err(e) => outcome.error(Severity::Warning, &e),
         }
     }
-    outcome.fine = match installed.as_slice() {
-        [] => "no agent that has hooks is used here".into(),
-        agents => format!("installed for {}", agents.join(", ")),
+    outcome.fine = match installed.is_empty() {
+        true => "no agent that is used here lacks them".into(),
+        false => format!("installed for {}", installed.join(", ")),
     };
     outcome
 }

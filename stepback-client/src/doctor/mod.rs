@@ -127,6 +127,7 @@ const CHECKS: &[Check] = &[
     ("stores", roots::stores),
     ("clock", roots::clock),
     ("hooks", hooks::hooks),
+    ("hooks", hooks::hooks),
 ];
 
 /// Runs every check: its name, what is fine, and what was found.
