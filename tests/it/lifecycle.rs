@@ -538,6 +538,8 @@ fn a_daemon_starts_and_answers_on_a_full_disk() {
     project.save();
     assert_eq!(project.stepback(&["show", "latest:a"]).exits(0).text(), "v3\n");
     assert!(state.join("reserve").exists(), "and there is a reserve again");
+    // Before its state is unmounted: nobody would find it then.
+    project.stepback(&["daemon", "stop"]).exits(0);
 }
 
 #[test]
