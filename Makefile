@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/user
 SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint soak fuzz bench-store install uninstall
+.PHONY: build release demo test lint soak soak-service fuzz bench-store install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -46,6 +46,15 @@ soak: build
 fuzz:
 	STEPBACK_EXECUTIONS=10000000 $(CARGO) test --release --locked -p stepback-proto --features tokio --test fuzz -- \
 		--nocapture
+
+# Months of service in minutes: the daemon is killed and stopped among writers and clients. Then what `make test` does
+# small, in full: a huge root, many roots, an idle daemon, clients that don't read.
+soak-service: build
+	STEPBACK_ROOTS=30 STEPBACK_CLIENTS=20 STEPBACK_SECONDS=$(or $(STEPBACK_SECONDS),600) \
+		$(CARGO) test --locked -p stepback-tests --test it -- --nocapture soak_service::
+	STEPBACK_ROOTS=300 STEPBACK_FILES=500000 STEPBACK_MIB=1024 $(CARGO) test --locked -p stepback-tests --test it -- \
+		--nocapture --test-threads=1 isolation:: watching:: back_pressure::
+	STEPBACK_FILES=10000 STEPBACK_SECONDS=60 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture idle::
 
 # Bytes for each checkpoint on real histories, beside git. Asks the registry for published versions of two crates.
 bench-store: release

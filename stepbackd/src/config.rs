@@ -41,6 +41,21 @@ impl TryFrom<String> for Size {
     }
 }
 
+/// The type of a file system: the number that `stat -f -c %t` prints, in hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct FileSystem(u64);
+
+impl TryFrom<String> for FileSystem {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        u64::from_str_radix(text.trim_start_matches("0x"), 16)
+            .map(Self)
+            .map_err(|_| format!("{text:?} is no type of a file system: `stat -f -c %t` prints it"))
+    }
+}
+
 /// Which checkpoints are kept for how long.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -121,6 +136,8 @@ pub struct Config {
     roots: BTreeMap<PathBuf, Table>,
     /// How many roots may keep their tree in memory while idle.
     pub cache_roots: usize,
+    /// Types of file systems that are polled, besides those that are known to have no events.
+    pub poll_file_systems: Vec<u64>,
     /// Log filter.
     pub log: String,
     /// What is set at the top though nothing acts on it yet.
@@ -156,6 +173,7 @@ struct File {
     retention: Option<Retention>,
     quota: Option<Quota>,
     cache_roots: Option<usize>,
+    poll_file_systems: Vec<FileSystem>,
     log: Option<String>,
     root: BTreeMap<PathBuf, toml::Spanned<Table>>,
 }
@@ -182,6 +200,7 @@ impl Default for Config {
             defaults: RootConfig::default(),
             roots: BTreeMap::new(),
             cache_roots: 64,
+            poll_file_systems: Vec::new(),
             log: "info".into(),
             without_effect: Vec::new(),
         }
@@ -301,13 +320,13 @@ impl Config {
             roots.insert(root, table.into_inner());
         }
         let default = Self::default();
-        let mut without_effect = top.without_effect();
-        without_effect.extend(file.cache_roots.map(|_| "cache_roots"));
+        let without_effect = top.without_effect();
         Ok(Self {
             without_effect,
             defaults,
             roots,
             cache_roots: file.cache_roots.unwrap_or(default.cache_roots),
+            poll_file_systems: file.poll_file_systems.into_iter().map(|kind| kind.0).collect(),
             log: file.log.unwrap_or(default.log),
         })
     }
@@ -349,15 +368,12 @@ mod tests {
     #[test]
     fn what_has_no_effect_yet_is_told_where_it_is_set() {
         let config = parse(
-            "cache_roots = 3\n[retention]\nnewest = 3\n[root.\"/p\"]\nconversations = false\n\
+            "[retention]\nnewest = 3\n[root.\"/p\"]\nconversations = false\n\
              [root.\"/p\".quota]\nstore = \"1 G\"\n[root.\"/p\".retention]\n",
         )
         .unwrap();
-        assert_eq!(
-            config.without_effect(Some(Path::new("/q"))),
-            ["[retention]", "cache_roots"]
-        );
-        let all = ["[quota]", "[retention]", "cache_roots", "conversations"];
+        assert_eq!(config.without_effect(Some(Path::new("/q"))), ["[retention]"]);
+        let all = ["[quota]", "[retention]", "conversations"];
         assert_eq!(config.without_effect(Some(Path::new("/p"))), all);
         assert_eq!(config.without_effect(None), all);
         assert!(parse("settle_ms = 1\n").unwrap().without_effect(None).is_empty());
@@ -375,6 +391,7 @@ mod tests {
             ("\n[root.\"p\"]\nsettle_ms = 1\n", 2, "absolute"),
             ("settle_ms = 9000\n", 1, "less than settle_ms"),
             ("poll_seconds_min = 0\n", 1, "at least 1"),
+            ("poll_file_systems = [\"nfs\"]\n", 1, "no type"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(

@@ -18,6 +18,7 @@ use crate::cookie::Cookies;
 use crate::error::{At, Error, Result};
 use crate::first_looks;
 use crate::hooks_seen::HooksSeen;
+use crate::idle_trees::IdleTrees;
 use crate::locks::{Locks, Reach};
 use crate::paths::Paths;
 use crate::place;
@@ -26,7 +27,7 @@ use crate::root::actor::{Actor, Origin};
 use crate::root::job::Job;
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
-use crate::watch::Watcher;
+use crate::watch::{Silent, Watcher};
 
 /// Events that a slow follower may be behind; one that is further behind is told so and let go.
 const EVENTS_MAX: usize = 1024;
@@ -61,6 +62,8 @@ pub struct Daemon {
     /// An `attach` of a directory waits for the one before it: until the first checkpoint is durable no store tells that
     /// the root is there, and another would be made.
     attaching: Arc<Locks>,
+    /// Roots that have their tree in memory.
+    pub idle_trees: IdleTrees,
     /// What happens, for those who follow.
     pub events: broadcast::Sender<Happening>,
     /// Carries sockets and timers; actors wait on it.
@@ -74,9 +77,10 @@ pub struct Daemon {
     roots: RwLock<Vec<Arc<Root>>>,
     log: Option<PathBuf>,
     started: Instant,
-    alive: Alive,
     /// When hooks were heard of.
     pub hooks_seen: HooksSeen,
+    /// Until when it lived, for the next one.
+    pub alive: Alive,
     /// When no daemon was running before this one.
     pub away: Option<(Time, Time)>,
 }
@@ -108,6 +112,7 @@ impl Daemon {
             environment,
             locks: Arc::default(),
             attaching: Arc::default(),
+            idle_trees: IdleTrees::default(),
             events: broadcast::channel(EVENTS_MAX).0,
             runtime,
             shutdown,
@@ -122,6 +127,7 @@ impl Daemon {
             hooks_seen: HooksSeen::read(paths.hooks()),
             paths,
         });
+        daemon.watcher.set_silent(daemon.silent());
         daemon.log_settings();
         let beating = Arc::clone(&daemon);
         daemon.runtime.spawn(async move {
@@ -171,6 +177,7 @@ impl Daemon {
         });
         *self.broken_config() = broken;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read?);
+        self.watcher.set_silent(self.silent());
         self.log_settings();
         for root in self.roots() {
             root.mailbox.reload();
@@ -190,6 +197,10 @@ impl Daemon {
             convert::fail(FailureKind::Config, message, hint.clone())
         });
         broken.into_iter().chain(idle).map(convert::warning).collect()
+    }
+
+    fn silent(&self) -> Silent {
+        Silent::with(&self.config().poll_file_systems)
     }
 
     fn log_settings(&self) {
@@ -244,7 +255,8 @@ impl Daemon {
         engine.set_settings(&settings);
         let mut running = None;
         for root in self.roots() {
-            if root.id == engine.id() && root.path == engine.path() {
+            let fallen = root.mailbox.ending() == Some(End::Fall);
+            if root.id == engine.id() && root.path == engine.path() && !fallen {
                 running = Some(root);
             } else if root.id == engine.id() || root.path == engine.path() {
                 // It has moved, or another root is in its place now.
@@ -300,6 +312,22 @@ impl Daemon {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|other| !Arc::ptr_eq(other, root));
         root.end(End::Retire);
+    }
+
+    /// The root's actor died of an error of ours, for the `falls`-th time, at `since`: another one takes its place, unless an `attach`
+    /// or `detach` was faster.
+    pub fn begin_anew(self: &Arc<Self>, fallen: &Arc<Root>, falls: u32, since: Time) {
+        let turn = self.attaching.hold(&fallen.path, Reach::Own);
+        if self.shutdown.is_cancelled() || !self.roots().iter().any(|root| Arc::ptr_eq(root, fallen)) {
+            return;
+        }
+        self.remove_root(fallen);
+        let mut root = Root::new(fallen.id.clone(), fallen.path.clone(), fallen.store.clone());
+        root.falls = falls;
+        if let Err(e) = self.spawn(root, Origin::Anew(since)) {
+            tracing::error!(root = %fallen.id, "the root can't be begun anew: {e}");
+        }
+        drop(turn);
     }
 
     /// What `ping` and `status` say of the daemon.

@@ -313,6 +313,7 @@ fn detach(
         .as_ref()
         .filter(|root| root.path == place || root.path == real);
     if let Some(root) = named {
+        root.cancel_look();
         return send(root, Job::Detach { forget }, answers, progress);
     }
     if forget {
@@ -323,7 +324,10 @@ fn detach(
         }
     }
     match around {
-        Some(root) if !exact => send(&root, Job::Detach { forget }, answers, progress),
+        Some(root) if !exact => {
+            root.cancel_look();
+            send(&root, Job::Detach { forget }, answers, progress);
+        }
         Some(root) => answers.finish(Err(convert::fail(
             FailureKind::NotAttached,
             format!("{} is not an attached directory itself", place.display()),

@@ -11,6 +11,7 @@
 //! | `first_looks` | which root is scanned first after the start |
 //! | `root/` | the actor of each root |
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
+//! | `idle_trees` | which roots keep their tree in memory |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
 
 mod alive;
@@ -25,6 +26,7 @@ mod error;
 mod first_looks;
 mod handler;
 mod hooks_seen;
+mod idle_trees;
 mod instance;
 mod locks;
 mod logging;

@@ -1,43 +1,73 @@
-//! File events of all roots, through one watcher for the whole process. The only file that names notify.
+//! File events of all roots, through one source for the whole process.
 //!
-//! Facts about it that this file rests on (9.0.0-rc.7, inotify): when a watched path is moved away or deleted, the
-//! watches of that path and below are dropped at the end of the same batch of events, whatever stands there by then; a
-//! moved directory keeps its watch under the old path until then; calls are messages to the thread that also runs the
-//! callback, so that none may be made from there; `watch` on a path that it has does nothing, even when another
-//! directory stands there now.
+//! | file | what |
+//! |---|---|
+//! | `inotify` | the source on Linux |
+//! | `portable` | the source elsewhere: the only file that names notify |
+//! | `told` | what a source tells |
+//! | `room` | how many watches we may have |
+//! | `filesystem` | which file systems tell nothing |
+//!
+//! A watch is set in three steps: it is entered in the books, set without any lock (its file system may not answer), and
+//! counts if an event hasn't told meanwhile that another directory may stand there.
 
-use std::collections::{BTreeSet, HashMap};
+mod filesystem;
+#[cfg(target_os = "linux")]
+mod inotify;
+#[cfg(any(test, not(target_os = "linux")))]
+mod portable;
+mod room;
+mod told;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
-use notify::event::{EventKind, EventKindMask, ModifyKind, RenameMode};
-use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, WatchPathConfig, Watcher as _};
 use stepback_engine::path::{DOT_GIT, TEMPORARY_PREFIX, TreePath};
+use stepback_engine::time::Time;
 use stepback_engine::tree::DirWatch;
 
 use crate::cookie::Cookies;
 use crate::root::mailbox::{End, Mailbox};
+use crate::root::now;
+pub use crate::watch::filesystem::Silent;
+#[cfg(target_os = "linux")]
+use crate::watch::inotify as source;
+#[cfg(not(target_os = "linux"))]
+use crate::watch::portable as source;
+use crate::watch::room::Room;
+use crate::watch::told::{Failed, Told, What};
 use crate::watches::{Need, RootKey, Watches};
 
-/// When so many watches go at once, a new watcher is cheaper: each single one costs a walk through all of them.
-const SINGLE_REMOVALS_MAX: usize = 2000;
+/// So many watches are let go of in one step; between two, others have their turn.
+const RELEASED_AT_ONCE: usize = 256;
 
 /// The watcher of this process.
 pub struct Watcher {
     shared: Arc<Shared>,
-    /// `None` when the system gives us none: every root is polled then. Locked over a whole change of a watch.
-    backend: Mutex<Option<RecommendedWatcher>>,
     next_key: AtomicU64,
 }
 
-/// What the callback works with. It never waits for anything but these short locks.
+/// What the thread that takes events works with. It never waits for anything but these short locks.
 struct Shared {
     cookies: Arc<Cookies>,
-    watches: Mutex<Watches>,
+    books: Mutex<Books>,
     roots: RwLock<HashMap<PathBuf, Arc<Mailbox>>>,
+    silent: RwLock<Silent>,
+}
+
+/// Who watches what. Nothing that may wait is done while it is locked.
+struct Books {
+    watches: Watches,
+    /// `None` when the system gives us none: every root is polled then.
+    source: Option<source::Backend>,
+    /// Counts the sources: a watch of an earlier one is none.
+    generation: u64,
+    room: Room,
 }
 
 impl Watcher {
@@ -45,20 +75,32 @@ impl Watcher {
     pub fn start(cookies: Arc<Cookies>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             cookies,
-            watches: Mutex::default(),
+            books: Mutex::new(Books {
+                watches: Watches::default(),
+                source: None,
+                generation: 0,
+                room: Room::new(),
+            }),
             roots: RwLock::default(),
+            silent: RwLock::default(),
         });
-        let backend = Mutex::new(new_backend(&shared));
+        if let Err(e) = shared.listen() {
+            tracing::error!("no file events: {e}; every root is polled");
+        }
         Arc::new(Self {
             shared,
-            backend,
             next_key: AtomicU64::new(1),
         })
     }
 
+    /// Which file systems are polled from now on.
+    pub fn set_silent(&self, silent: Silent) {
+        *self.shared.silent.write().unwrap_or_else(PoisonError::into_inner) = silent;
+    }
+
     /// Whether there are events at all.
     pub fn works(&self) -> bool {
-        lock(&self.backend).is_some()
+        lock(&self.shared.books).source.is_some()
     }
 
     /// Events at and below `root` go to `mailbox` from now on. Nothing is watched yet: the scan does that.
@@ -75,140 +117,174 @@ impl Watcher {
             key: self.next_key.fetch_add(1, Ordering::Relaxed),
             limit: AtomicBool::new(false),
             off: AtomicBool::new(false),
+            entered: AtomicU64::new(0),
             unwatched: Mutex::default(),
         }
     }
 
+    /// Whether `count` more watches can be had, as far as is known. Tries to get a source of events if there is none.
+    fn has_room(&self, count: u64) -> bool {
+        if !self.works()
+            && let Err(e) = self.shared.listen()
+        {
+            tracing::debug!("still no file events: {e}");
+            return false;
+        }
+        let mut books = lock(&self.shared.books);
+        books.room.look_again(false, Instant::now());
+        let have = books.source.as_ref().map_or(0, source::Backend::count);
+        have as u64 + count <= books.room.allowed() as u64
+    }
+
     fn set(&self, dir: &Path, ino: u64, key: RootKey) -> Result<bool, Failed> {
-        if lock(&self.shared.watches).has(dir, ino, key) {
-            return Ok(true);
-        }
-        let mut backend = lock(&self.backend);
-        let Some(backend) = backend.as_mut() else {
-            return Err(Failed::NoEvents);
-        };
-        let need = lock(&self.shared.watches).enter(dir, ino, key);
-        match need {
-            Need::Nothing => return Ok(true),
-            Need::Joined => return Ok(false),
-            Need::Watch { stale: true } => drop(backend.unwatch(dir)),
-            Need::Watch { stale: false } => {}
-        }
-        let result = watch_one(backend, dir);
-        // An event may have told meanwhile that the directory is gone; a watch that nobody knows of must not stay.
-        let stands = lock(&self.shared.watches).stands(dir, ino);
-        match result {
-            Ok(()) if stands => Ok(false),
-            Ok(()) => {
-                drop(backend.unwatch(dir));
-                Ok(false)
+        let (setter, generation) = {
+            let mut books = lock(&self.shared.books);
+            let Books {
+                watches,
+                source,
+                generation,
+                room,
+            } = &mut *books;
+            let Some(source) = source else {
+                return Err(Failed::NoEvents);
+            };
+            match watches.enter(dir, ino, key) {
+                Need::Nothing => return Ok(true),
+                Need::Joined => return Ok(false),
+                Need::Watch { stale: true } => source.unwatch(dir),
+                Need::Watch { stale: false } => {}
             }
-            Err(e) => {
-                lock(&self.shared.watches).failed(dir);
-                match e.kind {
-                    ErrorKind::MaxFilesWatch => Err(Failed::Limit),
-                    ErrorKind::PathNotFound => Ok(false),
-                    ErrorKind::Io(e) if gone(&e) => Ok(false),
-                    // The scan meets the same obstacle and names it.
-                    ErrorKind::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Ok(false),
-                    // Such as a path that is too long for one call: the scan goes there step by step.
-                    _ => Err(Failed::Unwatchable),
+            if source.count() >= room.allowed() {
+                watches.failed(dir);
+                return Err(Failed::Limit);
+            }
+            (source.setter(), *generation)
+        };
+        let silent = *self.shared.silent.read().unwrap_or_else(PoisonError::into_inner);
+        let result = match silent.kind(dir) {
+            Some(_) => Err(Failed::Silent),
+            None => setter.watch(dir),
+        };
+        let mut books = lock(&self.shared.books);
+        let Books {
+            watches,
+            source,
+            generation: newest,
+            room,
+        } = &mut *books;
+        let Some(source) = source.as_mut().filter(|_| generation == *newest) else {
+            return Ok(false);
+        };
+        match result {
+            Ok(watch) if watches.has_set(dir, ino) => source.record(dir, watch),
+            Ok(watch) => source.discard(watch),
+            Err(why) => {
+                watches.failed(dir);
+                if why == Failed::Limit {
+                    room.met(source.count(), Instant::now());
+                }
+                if why != Failed::Gone {
+                    return Err(why);
                 }
             }
         }
+        Ok(false)
     }
 
-    fn unset(&self, dirs: &[PathBuf]) {
-        if dirs.is_empty() {
-            return;
-        }
-        let mut backend = lock(&self.backend);
-        if dirs.len() > SINGLE_REMOVALS_MAX {
-            // The old one goes first: its descriptors count against the user's limit.
-            *backend = None;
-            lock(&self.shared.watches).clear();
-            *backend = new_backend(&self.shared);
-            self.shared.everything();
-            return;
-        }
-        if let Some(backend) = backend.as_mut() {
-            for dir in dirs {
-                // It may have gone by itself.
-                let _ = backend.unwatch(dir);
-            }
+    fn release_all(&self, root: &Path, key: RootKey) {
+        loop {
+            let farewells = {
+                let mut books = lock(&self.shared.books);
+                let Some(unused) = books.watches.leave_some(root, key, RELEASED_AT_ONCE) else {
+                    return;
+                };
+                let Some(source) = &mut books.source else { continue };
+                for dir in unused {
+                    source.unwatch(&dir);
+                }
+                source.farewells()
+            };
+            farewells.wait();
         }
     }
 }
 
-enum Failed {
-    Limit,
-    NoEvents,
-    Unwatchable,
-}
-
-fn watch_one(backend: &mut RecommendedWatcher, dir: &Path) -> notify::Result<()> {
-    let config = WatchPathConfig::new(RecursiveMode::NonRecursive).with_dereference_symlinks(false);
-    backend.watch_with(dir, config)
-}
-
-fn new_backend(shared: &Arc<Shared>) -> Option<RecommendedWatcher> {
-    let config = notify::Config::default()
-        .with_event_kinds(EventKindMask::CORE)
-        .with_follow_symlinks(false);
-    let callback = Arc::clone(shared);
-    let started =
-        RecommendedWatcher::new(move |event| callback.handle(event), config).and_then(|mut backend| {
-            watch_one(&mut backend, shared.cookies.dir())?;
-            Ok(backend)
-        });
-    match started {
-        Ok(backend) => Some(backend),
-        Err(e) => {
-            tracing::error!("no file events: {e}; every root is polled");
-            None
-        }
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Ends the thread.
+        lock(&self.shared.books).source = None;
     }
 }
 
 impl Shared {
-    /// The callback: sorts an event into the roots' pending sets.
-    fn handle(&self, event: notify::Result<notify::Event>) {
-        match event {
-            Ok(event) if event.need_rescan() => {
-                tracing::warn!("the queue of file events overflowed: every root is scanned");
-                self.everything();
-            }
-            // The same as the two events before it.
-            Ok(event) if event.kind == EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {}
-            Ok(event) => {
-                for path in &event.paths {
-                    self.path(path, &event);
+    /// Starts a source of events, and the thread that takes them.
+    fn listen(self: &Arc<Self>) -> std::io::Result<()> {
+        let (mut source, mut events) = source::Backend::start()?;
+        let cookies = self.cookies.dir();
+        match source.setter().watch(cookies) {
+            Ok(watch) => source.record(cookies, watch),
+            Err(Failed::Limit) => return Err(std::io::Error::other("no watch is left for this user")),
+            Err(_) => return Err(std::io::Error::other("our own directory can't be watched")),
+        }
+        let generation = {
+            let mut books = lock(&self.books);
+            books.watches = Watches::default();
+            books.source = Some(source);
+            books.generation += 1;
+            books.generation
+        };
+        let shared = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("events".into())
+            .spawn(move || take(&shared, &mut events, generation))?;
+        Ok(())
+    }
+
+    /// Sorts an event into the roots' pending sets. `since`: all events until then were taken.
+    fn heed(&self, raw: &source::Raw, since: Time) {
+        let told = {
+            let mut books = lock(&self.books);
+            let Books { watches, source, .. } = &mut *books;
+            let Some(source) = source else { return };
+            let told = source.told(raw);
+            for told in &told {
+                match told {
+                    Told::Path(path, what) if self.concerns_us(path) => match what {
+                        What::Gone => {
+                            source.gone(path);
+                            watches.gone(path);
+                        }
+                        What::Another => watches.doubt(path),
+                        What::Contents | What::Attributes => {}
+                    },
+                    Told::Path(..) | Told::Overflow => {}
                 }
             }
-            Err(e) => {
-                tracing::warn!("file events failed: {e}; every root is scanned");
-                self.everything();
+            told
+        };
+        for told in told {
+            match told {
+                Told::Overflow => {
+                    tracing::warn!("the queue of file events overflowed: every root is scanned");
+                    self.everything(since);
+                }
+                Told::Path(path, what) => self.path(&path, what),
             }
         }
     }
 
-    fn path(&self, path: &Path, event: &notify::Event) {
-        let name = path.file_name().unwrap_or_default();
+    fn concerns_us(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        name != DOT_GIT && !name.starts_with(TEMPORARY_PREFIX) && path.parent() != Some(self.cookies.dir())
+    }
+
+    fn path(&self, path: &Path, what: What) {
         if path.parent() == Some(self.cookies.dir()) {
-            self.cookies.came_back(name);
+            self.cookies.came_back(path.file_name().unwrap_or(OsStr::new("")));
             return;
         }
-        if name.as_bytes() == DOT_GIT || name.as_bytes().starts_with(TEMPORARY_PREFIX) {
+        if !self.concerns_us(path) {
             return;
-        }
-        match event.kind {
-            EventKind::Remove(_) => lock(&self.watches).gone(path),
-            // With a tracker the parent tells: the watches are dropped. Without, the directory itself tells: they stay.
-            EventKind::Modify(ModifyKind::Name(RenameMode::From)) if event.tracker().is_some() => {
-                lock(&self.watches).gone(path);
-            }
-            EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_)) => lock(&self.watches).doubt(path),
-            _ => {}
         }
         let roots = self.roots.read().unwrap_or_else(PoisonError::into_inner);
         for ancestor in path.ancestors() {
@@ -218,10 +294,7 @@ impl Shared {
             let relative = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
             // A path that can't be one of ours (a part of it is `.git`) is none.
             match TreePath::from_path(relative) {
-                Ok(path)
-                    if path.is_root()
-                        && !matches!(event.kind, EventKind::Modify(ModifyKind::Metadata(_))) =>
-                {
+                Ok(path) if path.is_root() && what != What::Attributes => {
                     mailbox.everything_pending(Instant::now());
                 }
                 Ok(path) => mailbox.pending(path, Instant::now()),
@@ -230,11 +303,50 @@ impl Shared {
         }
     }
 
-    fn everything(&self) {
+    /// Events since then may have been lost.
+    fn everything(&self, since: Time) {
         for mailbox in self.roots.read().unwrap_or_else(PoisonError::into_inner).values() {
-            mailbox.everything_pending(Instant::now());
+            mailbox.lost(since, Instant::now());
         }
     }
+}
+
+/// Takes events until their source, or the watcher, is gone.
+fn take(shared: &Weak<Shared>, events: &mut source::Events, generation: u64) {
+    let mut all_taken = now();
+    loop {
+        let batch = events.next(&mut all_taken);
+        let (Some(batch), Some(shared)) = (batch, shared.upgrade()) else {
+            return;
+        };
+        match batch {
+            Ok(batch) => {
+                for raw in &batch {
+                    shared.heed(raw, all_taken);
+                }
+            }
+            Err(e) => {
+                tracing::error!("file events failed: {e}; every root is scanned, and polled");
+                let mut books = lock(&shared.books);
+                if books.generation == generation {
+                    books.source = None;
+                    books.watches = Watches::default();
+                }
+                drop(books);
+                shared.everything(all_taken);
+                return;
+            }
+        }
+    }
+}
+
+/// Why some directories that are captured aren't watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwatched {
+    /// Their paths are too long for the system.
+    TooLong,
+    /// Their file system tells of nothing.
+    Silent,
 }
 
 /// The watches of one root. The engine calls it from several threads while it scans.
@@ -245,14 +357,16 @@ pub struct RootWatch {
     key: RootKey,
     limit: AtomicBool,
     off: AtomicBool,
+    /// Directories that were entered since [`Self::begin_look`].
+    entered: AtomicU64,
     /// Directories that are captured but can't be watched.
-    unwatched: Mutex<BTreeSet<TreePath>>,
+    unwatched: Mutex<BTreeMap<TreePath, Unwatched>>,
 }
 
 impl RootWatch {
     /// How many directories are watched.
     pub fn count(&self) -> u64 {
-        lock(&self.watcher.shared.watches).count(self.key)
+        lock(&self.watcher.shared.books).watches.count(self.key)
     }
 
     /// Whether the system refused to watch (more of) this root since [`Self::turn_on`].
@@ -261,22 +375,41 @@ impl RootWatch {
     }
 
     /// How many directories are captured but can't be watched, and one of them.
-    pub fn unwatched(&self) -> Option<(usize, TreePath)> {
+    pub fn unwatched(&self) -> Option<(usize, TreePath, Unwatched)> {
         let unwatched = lock(&self.unwatched);
-        Some((unwatched.len(), unwatched.first()?.clone()))
+        let (path, why) = unwatched.first_key_value()?;
+        Some((unwatched.len(), path.clone(), *why))
+    }
+
+    /// The name of the root's file system when it tells of nothing. May wait for it.
+    pub fn silent(&self) -> Option<&'static str> {
+        let silent = *self
+            .watcher
+            .shared
+            .silent
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        silent.kind(&self.root)
     }
 
     /// What events told was lost by a failure: no directory counts as known until it was looked at again.
     pub fn untold(&self) {
-        lock(&self.watcher.shared.watches).untold(self.key);
+        lock(&self.watcher.shared.books).watches.untold(self.key);
+    }
+
+    /// Everything will be looked at. A root that was refused gets another chance if there is room now.
+    pub fn begin_look(&self) {
+        let entered = self.entered.swap(0, Ordering::Relaxed);
+        if self.refused() && self.watcher.has_room(entered.max(1)) {
+            self.turn_on();
+        }
     }
 
     /// Gives all watches back; nothing is watched until [`Self::turn_on`].
     pub fn turn_off(&self) {
         self.off.store(true, Ordering::Relaxed);
         lock(&self.unwatched).clear();
-        let unused = lock(&self.watcher.shared.watches).leave_all(self.key);
-        self.watcher.unset(&unused);
+        self.watcher.release_all(&self.root, self.key);
     }
 
     /// Directories that are scanned from now on are watched.
@@ -284,9 +417,15 @@ impl RootWatch {
         self.limit.store(false, Ordering::Relaxed);
         self.off.store(false, Ordering::Relaxed);
     }
-}
 
-impl RootWatch {
+    /// As [`Self::turn_on`], also where a limit was met before: the user may have raised it.
+    pub fn turn_on_anew(&self) {
+        let mut books = lock(&self.watcher.shared.books);
+        books.room.look_again(true, Instant::now());
+        drop(books);
+        self.turn_on();
+    }
+
     fn no_longer_unwatched(&self, dir: &TreePath) {
         let mut unwatched = lock(&self.unwatched);
         if !unwatched.is_empty() {
@@ -322,29 +461,34 @@ impl Drop for RootWatch {
 
 impl DirWatch for RootWatch {
     fn enter(&self, dir: &TreePath, ino: u64) -> bool {
+        self.entered.fetch_add(1, Ordering::Relaxed);
         if self.off.load(Ordering::Relaxed) || self.refused() {
             return false;
         }
         match self.watcher.set(&absolute(&self.root, dir), ino, self.key) {
             Ok(known) => {
                 self.no_longer_unwatched(dir);
-                known
+                return known;
             }
-            Err(Failed::Limit | Failed::NoEvents) => {
-                self.limit.store(true, Ordering::Relaxed);
-                false
-            }
-            Err(Failed::Unwatchable) => {
-                lock(&self.unwatched).insert(dir.clone());
-                false
+            Err(Failed::Limit | Failed::NoEvents) => self.limit.store(true, Ordering::Relaxed),
+            Err(Failed::Silent) => drop(lock(&self.unwatched).insert(dir.clone(), Unwatched::Silent)),
+            Err(Failed::Unwatchable | Failed::Gone) => {
+                lock(&self.unwatched).insert(dir.clone(), Unwatched::TooLong);
             }
         }
+        false
     }
 
     fn leave(&self, dir: &TreePath) {
         self.no_longer_unwatched(dir);
-        let unused = lock(&self.watcher.shared.watches).leave(&absolute(&self.root, dir), self.key);
-        self.watcher.unset(&unused);
+        let mut books = lock(&self.watcher.shared.books);
+        let Books { watches, source, .. } = &mut *books;
+        let unused = watches.leave(&absolute(&self.root, dir), self.key);
+        for dir in unused {
+            if let Some(source) = source {
+                source.unwatch(&dir);
+            }
+        }
     }
 }
 
@@ -356,37 +500,8 @@ fn absolute(root: &Path, dir: &TreePath) -> PathBuf {
     }
 }
 
-fn gone(error: &std::io::Error) -> bool {
-    matches!(
-        error.kind(),
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-    )
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether the file system at `path` tells of changes that other machines or the other side of it make.
-pub fn has_events(path: &Path) -> bool {
-    use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, statfs};
-    const CIFS: FsType = FsType(0xFF53_4D42);
-    const SMB2: FsType = FsType(0xFE53_4D42);
-    const V9FS: FsType = FsType(0x0102_1997);
-    const CEPH: FsType = FsType(0x00C3_6400);
-    statfs(path).map_or(true, |stat| {
-        let kind = stat.filesystem_type();
-        ![
-            NFS_SUPER_MAGIC,
-            SMB_SUPER_MAGIC,
-            FUSE_SUPER_MAGIC,
-            CIFS,
-            SMB2,
-            V9FS,
-            CEPH,
-        ]
-        .contains(&kind)
-    })
 }
 
 #[cfg(test)]

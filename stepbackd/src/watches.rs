@@ -21,6 +21,8 @@ pub struct Watches {
 struct Entry {
     /// Inode of the directory that the watch was set on; `None` when it is no longer known what stands there.
     ino: Option<u64>,
+    /// The watch is there; before that, whoever comes by sets it, too.
+    set: bool,
     roots: Vec<User>,
 }
 
@@ -52,6 +54,7 @@ impl Watches {
         let std::collections::btree_map::Entry::Occupied(mut entry) = entry else {
             entry.or_insert(Entry {
                 ino: Some(ino),
+                set: false,
                 roots: vec![User {
                     root: key,
                     told: true,
@@ -74,19 +77,24 @@ impl Watches {
         };
         if entry.ino != Some(ino) {
             entry.ino = Some(ino);
+            entry.set = false;
             // Until the new watch is there, nobody is told.
             for user in &mut entry.roots {
                 user.told = user.root == key;
             }
             return Need::Watch { stale: true };
         }
+        if !entry.set {
+            return Need::Watch { stale: false };
+        }
         if joined { Need::Joined } else { Need::Nothing }
     }
 
     /// Whether [`Self::enter`] would say [`Need::Nothing`].
+    #[cfg(test)]
     pub fn has(&self, dir: &Path, ino: u64, key: RootKey) -> bool {
         self.by_path.get(&*key_of(dir)).is_some_and(|entry| {
-            entry.ino == Some(ino) && entry.roots.iter().any(|u| u.root == key && u.told)
+            entry.set && entry.ino == Some(ino) && entry.roots.iter().any(|u| u.root == key && u.told)
         })
     }
 
@@ -97,11 +105,15 @@ impl Watches {
         }
     }
 
-    /// Whether the entry that [`Self::enter`] made is still there.
-    pub fn stands(&self, dir: &Path, ino: u64) -> bool {
-        self.by_path
-            .get(&*key_of(dir))
-            .is_some_and(|entry| entry.ino == Some(ino))
+    /// The watch that [`Self::enter`] asked for is there. `false`: an event has told meanwhile that another directory may
+    /// stand at `dir`, or nobody needs it any more; then it mustn't stay.
+    pub fn has_set(&mut self, dir: &Path, ino: u64) -> bool {
+        let entry = self.by_path.get_mut(&*key_of(dir));
+        entry.is_some_and(|entry| {
+            let stands = entry.ino == Some(ino);
+            entry.set |= stands;
+            stands
+        })
     }
 
     /// The watches of `path` and below are gone with their directories.
@@ -113,9 +125,12 @@ impl Watches {
         }
     }
 
-    /// The watch of `dir` couldn't be set: nobody has one there.
+    /// The watch of `dir` couldn't be set: nobody has one there, unless another has set it meanwhile.
     pub fn failed(&mut self, dir: &Path) {
-        if let Some(entry) = self.by_path.remove(&key_of(dir)) {
+        let key = key_of(dir);
+        if self.by_path.get(&key).is_some_and(|entry| !entry.set)
+            && let Some(entry) = self.by_path.remove(&key)
+        {
             self.discount(&entry.roots);
         }
     }
@@ -135,21 +150,16 @@ impl Watches {
         self.release(below, key)
     }
 
-    /// Root `key` is gone. As [`Self::leave`], for all.
-    pub fn leave_all(&mut self, key: RootKey) -> Vec<PathBuf> {
-        let all = self
-            .by_path
-            .iter()
-            .filter(|(_, e)| e.roots.iter().any(|u| u.root == key))
-            .map(|(k, _)| k.clone())
+    /// Root `key` has no more use for `max` of its directories, those at and below `root` that come first. As
+    /// [`Self::leave`]; `None` when it has none left.
+    pub fn leave_some(&mut self, root: &Path, key: RootKey, max: usize) -> Option<Vec<PathBuf>> {
+        let some: Vec<_> = self
+            .from(&key_of(root))
+            .filter(|(_, entry)| entry.roots.iter().any(|user| user.root == key))
+            .map(|(key, _)| key.clone())
+            .take(max)
             .collect();
-        self.release(all, key)
-    }
-
-    /// Nothing is watched any more.
-    pub fn clear(&mut self) {
-        self.by_path.clear();
-        self.counts.clear();
+        (!some.is_empty()).then(|| self.release(some, key))
     }
 
     /// How many directories are watched for root `key`.
@@ -189,17 +199,18 @@ impl Watches {
     }
 
     fn below(&self, path: &Path) -> Vec<Box<[u8]>> {
-        let start = key_of(path);
+        self.from(&key_of(path)).map(|(key, _)| key.clone()).collect()
+    }
+
+    fn from<'a>(&'a self, start: &'a [u8]) -> impl Iterator<Item = (&'a Box<[u8]>, &'a Entry)> {
         self.by_path
-            .range::<[u8], _>((Bound::Included(&*start), Bound::Unbounded))
-            .map(|(key, _)| key)
-            .take_while(|key| key.starts_with(&start))
-            .cloned()
-            .collect()
+            .range::<[u8], _>((Bound::Included(start), Bound::Unbounded))
+            .take_while(move |(key, _)| key.starts_with(start))
     }
 }
 
-fn key_of(path: &Path) -> Box<[u8]> {
+/// A path as a key: ends with `/`.
+pub fn key_of(path: &Path) -> Box<[u8]> {
     let bytes = path.as_os_str().as_bytes();
     let mut key = Vec::with_capacity(bytes.len() + 1);
     key.extend_from_slice(bytes);
@@ -209,7 +220,8 @@ fn key_of(path: &Path) -> Box<[u8]> {
     key.into_boxed_slice()
 }
 
-fn path_of(key: &[u8]) -> PathBuf {
+/// The path of a key.
+pub fn path_of(key: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(key.strip_suffix(b"/").unwrap_or(key)))
 }
 
@@ -221,59 +233,90 @@ mod tests {
         Path::new(text)
     }
 
+    /// As a root does it: the watch is set when one is asked for.
+    fn enter(watches: &mut Watches, dir: &str, ino: u64, key: RootKey) -> Need {
+        let need = watches.enter(p(dir), ino, key);
+        if matches!(need, Need::Watch { .. }) {
+            assert!(watches.has_set(p(dir), ino));
+        }
+        need
+    }
+
+    fn leave_all(watches: &mut Watches, key: RootKey) -> Vec<PathBuf> {
+        std::iter::from_fn(|| watches.leave_some(p("/r"), key, 2))
+            .flatten()
+            .collect()
+    }
+
+    #[test]
+    fn until_a_watch_is_set_everybody_sets_it() {
+        let mut watches = Watches::default();
+        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Watch { stale: false });
+        assert_eq!(watches.enter(p("/r"), 1, 8), Need::Watch { stale: false });
+        assert!(!watches.has(p("/r"), 1, 7));
+        assert!(watches.has_set(p("/r"), 1) && !watches.has_set(p("/r"), 2));
+        watches.failed(p("/r"));
+        assert!(watches.has(p("/r"), 1, 7) && watches.has(p("/r"), 1, 8));
+        watches.enter(p("/r/a"), 1, 7);
+        watches.gone(p("/r/a"));
+        assert!(!watches.has_set(p("/r/a"), 1), "gone meanwhile");
+    }
+
     #[test]
     fn a_directory_is_watched_once() {
         let mut watches = Watches::default();
-        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Watch { stale: false });
-        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Nothing);
+        assert_eq!(enter(&mut watches, "/r", 1, 7), Need::Watch { stale: false });
+        assert_eq!(enter(&mut watches, "/r", 1, 7), Need::Nothing);
         assert!(watches.has(p("/r"), 1, 7) && !watches.has(p("/r"), 2, 7));
-        assert_eq!(watches.enter(p("/r"), 1, 8), Need::Joined);
+        assert_eq!(enter(&mut watches, "/r", 1, 8), Need::Joined);
         assert_eq!((watches.count(7), watches.count(8)), (1, 1));
     }
 
     #[test]
     fn what_went_astray_is_looked_at_again_without_a_new_watch() {
         let mut watches = Watches::default();
-        watches.enter(p("/r"), 1, 7);
-        watches.enter(p("/r"), 1, 8);
+        enter(&mut watches, "/r", 1, 7);
+        enter(&mut watches, "/r", 1, 8);
         watches.untold(7);
         assert!(!watches.has(p("/r"), 1, 7) && watches.has(p("/r"), 1, 8));
-        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Joined);
-        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Nothing);
+        assert_eq!(enter(&mut watches, "/r", 1, 7), Need::Joined);
+        assert_eq!(enter(&mut watches, "/r", 1, 7), Need::Nothing);
         assert_eq!(watches.count(7), 1);
     }
 
     #[test]
     fn another_directory_at_the_path_needs_a_new_watch() {
         let mut watches = Watches::default();
-        watches.enter(p("/r/a"), 1, 7);
-        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+        enter(&mut watches, "/r/a", 1, 7);
+        assert_eq!(enter(&mut watches, "/r/a", 2, 7), Need::Watch { stale: true });
         watches.doubt(p("/r"));
-        assert!(!watches.stands(p("/r/a"), 2));
-        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+        assert!(!watches.has(p("/r/a"), 2, 7));
+        assert_eq!(enter(&mut watches, "/r/a", 2, 7), Need::Watch { stale: true });
     }
 
     #[test]
     fn a_new_watch_for_one_root_tells_the_others_nothing_of_before() {
         let mut watches = Watches::default();
-        watches.enter(p("/r/a"), 1, 7);
-        watches.enter(p("/r/a"), 1, 8);
-        assert_eq!(watches.enter(p("/r/a"), 2, 7), Need::Watch { stale: true });
+        enter(&mut watches, "/r/a", 1, 7);
+        enter(&mut watches, "/r/a", 1, 8);
+        assert_eq!(enter(&mut watches, "/r/a", 2, 7), Need::Watch { stale: true });
         assert!(watches.has(p("/r/a"), 2, 7) && !watches.has(p("/r/a"), 2, 8));
-        assert_eq!(watches.enter(p("/r/a"), 2, 8), Need::Joined);
+        assert_eq!(enter(&mut watches, "/r/a", 2, 8), Need::Joined);
     }
 
     #[test]
     fn a_watch_that_failed_is_nobodys_and_those_below_stay_known() {
         let mut watches = Watches::default();
         for (dir, root) in [("/r/a", 7), ("/r/a", 8), ("/r/a/b", 7)] {
-            watches.enter(p(dir), 1, root);
+            enter(&mut watches, dir, 1, root);
         }
+        watches.doubt(p("/r/a"));
+        watches.enter(p("/r/a"), 2, 7);
         watches.failed(p("/r/a"));
-        assert!(!watches.stands(p("/r/a"), 1) && watches.stands(p("/r/a/b"), 1));
+        assert!(!watches.has_set(p("/r/a"), 2));
         assert_eq!((watches.count(7), watches.count(8)), (1, 0));
         assert_eq!(
-            watches.leave_all(7),
+            leave_all(&mut watches, 7),
             [p("/r/a/b")],
             "its watch can still be given back"
         );
@@ -283,11 +326,11 @@ mod tests {
     fn what_is_gone_takes_all_below_and_nothing_beside() {
         let mut watches = Watches::default();
         for dir in ["/r/a", "/r/a/b", "/r/a/b/c", "/r/a.b", "/r/ab"] {
-            watches.enter(p(dir), 1, 7);
+            enter(&mut watches, dir, 1, 7);
         }
         watches.gone(p("/r/a"));
         assert_eq!(watches.count(7), 2);
-        assert!(watches.stands(p("/r/a.b"), 1) && watches.stands(p("/r/ab"), 1));
+        assert!(watches.has(p("/r/a.b"), 1, 7) && watches.has(p("/r/ab"), 1, 7));
         watches.gone(p("/r/a"));
         assert_eq!(watches.count(7), 2);
     }
@@ -296,10 +339,10 @@ mod tests {
     fn a_watch_stays_while_another_root_needs_it() {
         let mut watches = Watches::default();
         for (dir, root) in [("/r", 7), ("/r/in", 7), ("/r/in", 8), ("/r/in/x", 8)] {
-            watches.enter(p(dir), 1, root);
+            enter(&mut watches, dir, 1, root);
         }
         assert_eq!(watches.leave(p("/r/in"), 7), Vec::<PathBuf>::new());
-        assert_eq!(watches.leave_all(7), [p("/r")]);
+        assert_eq!(leave_all(&mut watches, 7), [p("/r")]);
         assert_eq!(watches.leave(p("/r/in"), 8), [p("/r/in"), p("/r/in/x")]);
         assert_eq!((watches.count(7), watches.count(8)), (0, 0));
     }

@@ -86,7 +86,7 @@ fn only_one_place_names_notify() {
     only_in(
         "stepbackd/src",
         &[" notify::", "use notify"],
-        &["stepbackd/src/watch"],
+        &["stepbackd/src/watch/portable"],
     );
     only_in("stepbackd/engine/src", &[" notify::", "use notify"], &[]);
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod architecture;
+mod back_pressure;
 mod cases_git;
 mod cases_hooks;
 mod cases_loss;
@@ -19,8 +20,10 @@ mod gone_root;
 mod hooks;
 mod hooks_install;
 mod hostile;
+mod idle;
 mod ids;
 mod include;
+mod isolation;
 mod json;
 mod kill;
 mod kinds_of_project;
@@ -39,8 +42,10 @@ mod service;
 mod session;
 mod settle;
 mod shell_edits;
+mod soak_service;
 mod support;
 mod trace;
+mod watching;
 
 /// A file that isn't named above would be compiled by nobody and run by nobody.
 #[test]

@@ -13,6 +13,19 @@ pub fn rounds() -> u64 {
         .unwrap_or(20)
 }
 
+/// How long a test of time goes on: `STEPBACK_SECONDS`, else so many seconds.
+pub fn seconds(otherwise: u64) -> u64 {
+    number_from("STEPBACK_SECONDS", otherwise)
+}
+
+/// How large a test is: the number in a variable, else this one.
+pub fn number_from(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable)
+        .ok()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(otherwise)
+}
+
 /// Files of every plain kind, without git.
 pub const FILES: &str = r"
 mkdir -p src docs/deep empty-dir

@@ -1,7 +1,7 @@
 //! `stepback status`
 
 use jiff::Timestamp;
-use stepback_proto::{Item, Reply, Status, Verb};
+use stepback_proto::{Item, Reply, RootState, Status, Verb};
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -60,9 +60,14 @@ fn nobody_watches(error: &Error) -> bool {
     matches!(error, Error::Absent { .. } | Error::NotStarted { .. })
 }
 
-/// The checkpoint that equals the directory; `None` too where that can't be asked.
+/// The checkpoint that equals the directory; `None` too where that can't be asked, or where the answer would have to wait
+/// for work that is under way: whether a directory is protected is said at once.
 fn current(app: &App, status: &Status) -> Option<u64> {
-    status.root.as_ref()?;
+    let root = status.root.as_ref()?;
+    let is_busy = root.progress.is_some() || root.settled == Some(false);
+    if is_busy || matches!(root.state, RootState::Indexing | RootState::Failed) {
+        return None;
+    }
     let list = Verb::List {
         limit: Some(1),
         session: None,

@@ -21,10 +21,11 @@ use crate::root::care::ended;
 use crate::root::clocks::jumped;
 use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
+use crate::root::job::Job;
 use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::turns::Turns;
 use crate::root::{Root, Work, now};
-use crate::watch::{RootWatch, has_events};
+use crate::watch::RootWatch;
 
 /// How often the processes of open sessions are looked for.
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
@@ -75,6 +76,8 @@ pub enum Origin {
     Start(Ticket),
     /// An `attach`, whose job is the first look.
     Attach(Box<Engine>),
+    /// An earlier actor of the same root died, at that time.
+    Anew(Time),
 }
 
 /// A capture that failed.
@@ -112,15 +115,21 @@ pub struct Timers {
 impl Actor {
     /// The actor of `root`.
     pub fn new(daemon: Arc<Daemon>, root: Arc<Root>, origin: Origin) -> Self {
+        let unwatched = match (&origin, daemon.away) {
+            (Origin::Start(_), Some((from, to))) => Some((from, to, "the daemon wasn't running")),
+            (Origin::Anew(from), _) => Some((*from, now(), "an internal error ended the watch")),
+            (Origin::Start(_) | Origin::Attach(_), _) => None,
+        };
         let (engine, ticket) = match origin {
             Origin::Start(ticket) => (None, Some(ticket)),
             Origin::Attach(engine) => (Some(*engine), None),
+            Origin::Anew(_) => (None, None),
         };
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
         let config = daemon.config().for_root(&root.path);
         let mut gaps = Gaps::read(daemon.paths.gaps().join(format!("{}.json", root.id)));
-        if let (None, Some((from, to))) = (&engine, daemon.away) {
-            gaps.add(from, to, "the daemon wasn't running");
+        if let Some((from, to, reason)) = unwatched {
+            gaps.add(from, to, reason);
         }
         Self {
             awaits_attach: engine.is_some(),
@@ -146,7 +155,7 @@ impl Actor {
 
     /// Runs until the root or the daemon ends.
     pub fn run(mut self) {
-        let _told = Fallen::unless_it_returns(&self.root, &self.daemon.events);
+        let _told = Fallen::unless_it_returns(&self.root, &self.daemon);
         self.root.mailbox.capturing();
         // Whoever asks now is to hear of an interrupted operation, though a first look may take long.
         if let Err(error) = self.with_engine(&Progress::default(), |_, _| Ok(())) {
@@ -173,6 +182,7 @@ impl Actor {
                 Wake::Time => self.on_time(),
                 Wake::Reload => self.reload(),
                 Wake::Look => self.look_around(),
+                Wake::Rest => self.rest(),
                 Wake::End(End::Stop) => {
                     self.last_capture();
                     self.no_longer_absent();
@@ -181,8 +191,14 @@ impl Actor {
                 Wake::End(End::Fall | End::Retire) => break,
             }
         }
+        let end = self.root.mailbox.ending();
         for errand in self.root.mailbox.drain() {
-            errand.answers.finish(Err(ended(self.root.mailbox.ending())));
+            let answer = match errand.job {
+                // That is done.
+                Job::Detach { forget: false } if end == Some(End::Retire) => Ok(self.detached(false)),
+                _ => Err(ended(end)),
+            };
+            errand.answers.finish(answer);
         }
     }
 
@@ -281,6 +297,7 @@ impl Actor {
         if !self.indexed {
             self.root.mailbox.capturing();
         }
+        self.watch.begin_look();
         let started = Instant::now();
         let captured = self.capture(trigger, Some(what));
         if captured.is_some() {
@@ -309,7 +326,7 @@ impl Actor {
 
     /// Where events don't tell everything, everything is looked at now and then; a look takes so long.
     fn poll_if_needed(&mut self, a_look: Duration) {
-        let no_events = self.watch.refused() || !has_events(&self.root.path);
+        let no_events = self.watch.refused() || self.watch.silent().is_some();
         if no_events {
             self.watch.turn_off();
         }
@@ -364,6 +381,7 @@ impl Actor {
             (None, Extent::PendingIfAny) => Scope::Paths(BTreeSet::new()),
             (None, Extent::Pending) => return Ok(None),
         };
+        let scope_all = matches!(scope, Scope::All);
         let progress = Arc::new(Progress::default());
         let (what, may_be_cancelled) = match extent {
             Extent::Everything(what) => (what, true),
@@ -373,6 +391,7 @@ impl Actor {
             what,
             progress: Arc::clone(&progress),
             may_be_cancelled,
+            ends_with_root: may_be_cancelled,
         }));
         let result = self.with_engine(&progress, |engine, cx| Ok(engine.capture(scope, why, cx)?));
         self.root.works_on(None);
@@ -380,12 +399,16 @@ impl Actor {
             Ok(captured) => {
                 self.root.mailbox.captured();
                 self.went_well(&captured.still_dirty);
+                if scope_all {
+                    self.note_loss(captured.changed);
+                }
                 let incomplete = self.watch.refused() || self.watch.unwatched().is_some();
                 if incomplete && self.indexed && self.poll.is_none() {
                     // A burst may have made a directory that can't be watched.
                     self.poll_if_needed(Duration::ZERO);
                     self.timers.poll = self.poll.map(|every| Instant::now() + every);
                 }
+                self.daemon.alive.something_happened();
                 Ok(Some(captured))
             }
             Err(error) => {

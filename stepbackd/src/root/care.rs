@@ -30,6 +30,17 @@ impl Actor {
         }
     }
 
+    /// Everything was looked at. What events had not told of is known now; what was there in between and changed again
+    /// isn't.
+    pub(super) fn note_loss(&mut self, changed: bool) {
+        if let Some(since) = self.root.mailbox.take_lost()
+            && changed
+        {
+            self.gaps
+                .add(since, now(), "more changed at once than there is room for events");
+        }
+    }
+
     /// A job that captures failed. What the caller did wrong says nothing of captures: only what would fail one of our
     /// own too is trouble.
     pub(super) fn job_went_wrong(&mut self, error: JobError) {
@@ -61,7 +72,13 @@ impl Actor {
         self.watch.untold();
         self.root.mailbox.everything_pending(Instant::now());
         match error {
-            JobError::Engine(Error::RootMissing(_) | Error::RootReplaced(_)) => return self.look_for_root(),
+            JobError::Engine(Error::RootMissing(_) | Error::RootReplaced(_)) => {
+                self.look_for_root();
+                if self.absent.is_some() {
+                    return;
+                }
+                // It came back meanwhile, or the two don't agree: tried again, but not at once.
+            }
             JobError::Engine(Error::Cancelled) | JobError::Gone => return,
             _ => {}
         }
@@ -102,7 +119,7 @@ impl Actor {
             self.trouble = None;
             // Rules and tree are read anew: no directory counts as known.
             self.watch.untold();
-            self.watch.turn_on();
+            self.watch.turn_on_anew();
             self.awaits_attach = true;
         }
     }
@@ -115,7 +132,7 @@ impl Actor {
         }
         if self.poll.is_some() {
             // The limit may have been raised.
-            self.watch.turn_on();
+            self.watch.turn_on_anew();
         }
         self.indexed = false;
     }
@@ -176,6 +193,10 @@ impl Actor {
                 },
             )
         }));
+        if self.engine.as_ref().is_some_and(Engine::holds_tree) {
+            let max = self.daemon.config().cache_roots;
+            self.daemon.idle_trees.used(&self.root.mailbox, max);
+        }
         result.unwrap_or_else(|_| {
             let engine = self.engine.take();
             // Its parts may be in any state.
@@ -188,6 +209,20 @@ impl Actor {
                 "`stepback daemon logs` shows what happened; please report it",
             )))
         })
+    }
+
+    /// Gives the memory of the tree back.
+    pub(super) fn rest(&mut self) {
+        // Until a first look has ended, the tree is being made; what went wrong is looked at again soon.
+        if !self.indexed || self.trouble.is_some() {
+            return;
+        }
+        let Some(engine) = &mut self.engine else { return };
+        match catch_unwind(AssertUnwindSafe(|| engine.rest())) {
+            Ok(Ok(())) => tracing::debug!(root = %self.root.id, "the tree is no longer in memory"),
+            Ok(Err(e)) => tracing::warn!(root = %self.root.id, "the tree stays in memory: {e}"),
+            Err(_) => self.engine = None,
+        }
     }
 
     pub(super) fn save_cache(&self) {

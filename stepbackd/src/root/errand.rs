@@ -108,6 +108,7 @@ impl Actor {
         };
         if saves_all {
             self.root.mailbox.capturing();
+            self.watch.begin_look();
         }
         let started = Instant::now();
         let may_be_cancelled = job.may_be_cancelled();
@@ -115,6 +116,7 @@ impl Actor {
             what: job.what(),
             progress: Arc::clone(&progress),
             may_be_cancelled,
+            ends_with_root: matches!(job, Job::FirstCapture { created: true, .. }),
         }));
         let result = match &job {
             Job::Verify => self.verify(&progress),
@@ -131,6 +133,7 @@ impl Actor {
                 if saves_all {
                     self.root.mailbox.captured();
                     self.went_well(&outcome.dirty);
+                    self.note_loss(true);
                     self.looked(took);
                 }
                 if first {
@@ -233,15 +236,19 @@ impl Actor {
                 if let Some(Err(e)) = engine.map(|engine| engine.save_cache()) {
                     tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
                 }
-                Ok(Reply::Detached {
-                    path,
-                    id,
-                    forgotten: forget,
-                })
+                Ok(self.detached(forget))
             }
         };
         answers.finish(result);
         true
+    }
+
+    pub(super) fn detached(&self, forgotten: bool) -> Reply {
+        Reply::Detached {
+            path: convert::absolute(&self.root.path),
+            id: self.root.id.clone(),
+            forgotten,
+        }
     }
 
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {

@@ -1,30 +1,64 @@
-//! What becomes of a root whose actor died of an error of ours outside the engine: it says so, and refuses jobs.
+//! What becomes of a root whose actor died of an error of ours outside the engine: it says so, refuses jobs, and is begun
+//! anew after a pause, which grows when that happens again and again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use stepback_proto::{Event, Failure, FailureKind, RootState};
-use tokio::sync::broadcast;
 
 use crate::convert;
-use crate::daemon::Happening;
+use crate::daemon::{Daemon, Happening};
 use crate::root::mailbox::End;
-use crate::root::{Root, lock};
+use crate::root::{Root, lock, now};
+
+/// The first and the longest pause before it is begun anew.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// One that lived so long fell for another reason: the pauses begin anew.
+const LONG_LIFE: Duration = Duration::from_secs(600);
 
 /// Held by an actor's thread. Dropped by a panic, it leaves nobody waiting.
 #[derive(Debug)]
 pub(super) struct Fallen {
     root: Arc<Root>,
-    events: broadcast::Sender<Happening>,
+    daemon: Weak<Daemon>,
+    since: Instant,
 }
 
 impl Fallen {
     /// For the actor of `root`.
-    pub(super) fn unless_it_returns(root: &Arc<Root>, events: &broadcast::Sender<Happening>) -> Self {
+    pub(super) fn unless_it_returns(root: &Arc<Root>, daemon: &Arc<Daemon>) -> Self {
         Self {
             root: Arc::clone(root),
-            events: events.clone(),
+            daemon: Arc::downgrade(daemon),
+            since: Instant::now(),
         }
     }
+
+    fn begin_anew(&self, daemon: Arc<Daemon>) {
+        let times = if self.since.elapsed() < LONG_LIFE {
+            self.root.falls + 1
+        } else {
+            1
+        };
+        let (root, fell) = (Arc::clone(&self.root), now());
+        daemon.runtime.clone().spawn(async move {
+            let stopped = daemon.shutdown.clone();
+            let pause = tokio::time::sleep(pause_before(times));
+            if stopped.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+            // It has said so if that fails.
+            let _ = tokio::task::spawn_blocking(move || daemon.begin_anew(&root, times, fell)).await;
+        });
+    }
+}
+
+fn pause_before(times: u32) -> Duration {
+    PAUSE
+        .0
+        .saturating_mul(1 << times.saturating_sub(1).min(10))
+        .min(PAUSE.1)
 }
 
 impl Drop for Fallen {
@@ -46,14 +80,18 @@ impl Drop for Fallen {
             known.status.warnings.insert(0, convert::warning(fallen()));
             root.reported.notify_all();
         }
+        let Some(daemon) = self.daemon.upgrade() else {
+            return;
+        };
         // Nobody may be listening.
-        let _ = self.events.send(Happening {
+        let _ = daemon.events.send(Happening {
             root: root.id.clone(),
             event: Event::State {
                 root: convert::absolute(&root.path),
                 state: RootState::Failed,
             },
         });
+        self.begin_anew(daemon);
     }
 }
 
@@ -61,48 +99,19 @@ impl Drop for Fallen {
 pub fn fallen() -> Failure {
     convert::fail(
         FailureKind::Internal,
-        "an internal error ended the watch of this root: nothing is captured",
-        "`stepback daemon restart` begins anew; `stepback daemon logs` shows what happened, please report it",
+        "an internal error ended the watch of this root: nothing is captured for a moment",
+        "it is begun anew by itself; `stepback daemon logs` shows what happened, please report it",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use stepback_proto::Answer;
-
     use super::*;
-    use crate::outlet;
-    use crate::root::job::{Errand, Job};
 
     #[test]
-    fn a_dead_actor_leaves_nobody_waiting() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let root = Arc::new(Root::new("r-1".into(), "/r".into(), "/s".into()));
-        let (events, mut heard) = broadcast::channel(4);
-        let errand = || {
-            let (answers, inlet) = outlet::pair(runtime.handle().clone(), "/nowhere".into());
-            let errand = Errand {
-                job: Job::SessionList,
-                answers,
-                progress: Arc::default(),
-            };
-            (errand, inlet)
-        };
-        let (waiting, mut inlet) = errand();
-        root.mailbox.send(waiting).unwrap();
-        let guard = Fallen::unless_it_returns(&root, &events);
-        let thread = std::thread::spawn(move || {
-            let _guard = guard;
-            panic!("on purpose");
-        });
-        assert!(thread.join().is_err());
-        assert_eq!(runtime.block_on(inlet.next()), Some(Answer::Failed(fallen())));
-        assert_eq!(root.mailbox.send(errand().0).unwrap_err().1, Some(End::Fall));
-        let (status, _) = root.status(Duration::ZERO);
-        assert_eq!(status.state, RootState::Failed);
-        assert_eq!(status.warnings[0].message, fallen().message);
-        assert!(heard.try_recv().is_ok());
+    fn the_pauses_grow_to_a_bound() {
+        let seconds: Vec<u64> = (1..12).map(|times| pause_before(times).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(pause_before(u32::MAX), PAUSE.1);
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use stepback_engine::engine::Engine;
 use stepback_engine::path::TreePath;
+use stepback_engine::time::Time;
 
 use crate::pending::{Burst, Pending};
 use crate::root::job::Errand;
@@ -28,10 +29,15 @@ struct State {
     capturing: bool,
     reload: bool,
     look: bool,
+    rest: bool,
     adopted: Option<Box<Engine>>,
+    /// Events since then may have been lost.
+    lost: Option<Time>,
     /// The actor was woken for the time last: a job goes first now.
     jobs_turn: bool,
     end: Option<End>,
+    #[cfg(test)]
+    panics: bool,
 }
 
 /// Why an actor ends; a later one in this list overrides.
@@ -56,6 +62,8 @@ pub enum Wake {
     Reload,
     /// Somebody saw that the root or its store isn't what the actor tells.
     Look,
+    /// Others need the memory of the tree.
+    Rest,
     /// The end.
     End(End),
 }
@@ -94,6 +102,19 @@ impl Mailbox {
     /// Events may have been lost.
     pub fn everything_pending(&self, now: Instant) {
         self.mark(|pending| pending.add_everything(now));
+    }
+
+    /// Events since then may have been lost: everything is pending.
+    pub fn lost(&self, since: Time, now: Instant) {
+        let mut state = self.lock();
+        state.lost = Some(state.lost.map_or(since, |earlier| earlier.min(since)));
+        drop(state);
+        self.everything_pending(now);
+    }
+
+    /// Since when events may have been lost, once everything was looked at.
+    pub fn take_lost(&self) -> Option<Time> {
+        self.lock().lost.take()
     }
 
     fn mark(&self, change: impl FnOnce(&mut Pending)) {
@@ -173,6 +194,25 @@ impl Mailbox {
         self.wake.notify_all();
     }
 
+    /// Others need the memory of the root's tree: it gives it back when it has nothing to do.
+    pub fn rest(&self) {
+        self.lock().rest = true;
+        self.wake.notify_all();
+    }
+
+    /// Whether that was said, and not heard yet.
+    #[cfg(test)]
+    pub fn take_rest(&self) -> bool {
+        std::mem::take(&mut self.lock().rest)
+    }
+
+    /// The actor dies of an error of ours.
+    #[cfg(test)]
+    pub fn panic(&self) {
+        self.lock().panics = true;
+        self.wake.notify_all();
+    }
+
     /// Another engine for the same root, with other options.
     pub fn adopt(&self, engine: Engine) {
         self.lock().adopted = Some(Box::new(engine));
@@ -209,6 +249,8 @@ impl Mailbox {
             if let Some(end) = state.end {
                 return Wake::End(end);
             }
+            #[cfg(test)]
+            assert!(!state.panics, "a test asks for it");
             if std::mem::take(&mut state.reload) {
                 return Wake::Reload;
             }
@@ -231,6 +273,10 @@ impl Mailbox {
             }
             if let Some(errand) = state.errands.pop_front() {
                 return Wake::Errand(errand);
+            }
+            if state.rest && state.pending.is_empty() {
+                state.rest = false;
+                return Wake::Rest;
             }
             state = match next {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),

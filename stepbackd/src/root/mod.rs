@@ -63,6 +63,8 @@ pub struct Root {
     pub store: PathBuf,
     /// What waits for its actor.
     pub mailbox: Arc<Mailbox>,
+    /// So many times in a row its actor has died of an error of ours.
+    pub falls: u32,
     known: Mutex<Known>,
     /// The actor has told something.
     reported: Condvar,
@@ -91,6 +93,8 @@ pub struct Work {
     pub progress: Arc<Progress>,
     /// Nothing is lost when it is cancelled because the daemon stops.
     pub may_be_cancelled: bool,
+    /// Whoever detaches the root needn't wait for it.
+    pub ends_with_root: bool,
 }
 
 impl Root {
@@ -126,6 +130,7 @@ impl Root {
             path,
             store,
             mailbox: Arc::default(),
+            falls: 0,
             known: Mutex::new(Known {
                 status,
                 not_captured: Arc::from([]),
@@ -195,6 +200,15 @@ impl Root {
         self.mailbox.end(end);
         if let Some(work) = lock(&self.work).as_ref()
             && work.may_be_cancelled
+        {
+            work.progress.cancel();
+        }
+    }
+
+    /// The root is to be detached: a look that is only for its own sake ends.
+    pub fn cancel_look(&self) {
+        if let Some(work) = lock(&self.work).as_ref()
+            && work.ends_with_root
         {
             work.progress.cancel();
         }

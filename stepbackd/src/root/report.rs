@@ -15,6 +15,7 @@ use crate::convert;
 use crate::daemon::Happening;
 use crate::root::actor::Actor;
 use crate::root::{lock, now, sight};
+use crate::watch::Unwatched;
 
 /// The disk use of a store is measured after a change, but that takes at most a fiftieth of the time.
 const MEASURE_SHARE: u32 = 50;
@@ -162,10 +163,10 @@ impl Actor {
         if let Some(every) = self.poll {
             let message = if self.watch.refused() {
                 "not enough watches for file events here".to_owned()
-            } else if let Some((number, one)) = self.watch.unwatched() {
-                too_deep(number, &one)
+            } else if let Some((number, one, why)) = self.watch.unwatched() {
+                not_watched(number, &one, why)
             } else {
-                "this file system has no file events".to_owned()
+                "this file system doesn't tell of every change".to_owned()
             };
             let message = format!(
                 "{message}: everything is looked at every {} s",
@@ -221,10 +222,19 @@ impl Actor {
 }
 
 /// What is said of directories that can't be watched. Their paths are long.
-fn too_deep(number: usize, one: &TreePath) -> String {
+fn not_watched(number: usize, one: &TreePath, why: Unwatched) -> String {
+    let why = match why {
+        Unwatched::TooLong => "the path is too long for the system",
+        Unwatched::Silent => "the file system there doesn't tell of every change",
+    };
     let shown: String = one.to_string().chars().take(PATH_SHOWN_MAX).collect();
+    let more = if shown.len() < one.to_string().len() {
+        "..."
+    } else {
+        ""
+    };
     let directories = if number == 1 { "directory" } else { "directories" };
-    format!("{number} {directories} can't be watched, the path is too long for the system ({shown}...)")
+    format!("{number} {directories} can't be watched, {why} ({shown}{more})")
 }
 
 /// What is said of records that can't be read; the first few are named.

@@ -26,7 +26,7 @@ pub(super) fn roots() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-fn attach(path: &Path) -> Verb {
+pub(super) fn attach(path: &Path) -> Verb {
     Verb::Attach(stepback_proto::Attach {
         path: path.into(),
         here: true,

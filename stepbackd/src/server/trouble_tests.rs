@@ -5,7 +5,7 @@ use std::path::Path;
 use stepback_proto::{Answer, DiffForm, DiffSides, FailureKind, RootState, RootStatus, Selector, Verb};
 
 use super::Limits;
-use super::root_tests::{eventually, roots};
+use super::root_tests::{attach, eventually, roots};
 use super::tests::Server;
 
 #[test]
@@ -145,6 +145,41 @@ fn what_a_user_does_wrong_is_no_failure_of_the_root() {
     }
     std::fs::write(root.join("a"), "1").unwrap();
     assert_eq!(server.settled(&root).checkpoints, 2);
+}
+
+#[test]
+fn a_root_whose_actor_dies_is_begun_anew_by_itself_or_by_attach() {
+    let server = Server::start(Limits::default());
+    let (_dir, base) = roots();
+    let (bad, good) = (base.join("bad"), base.join("good"));
+    server.attached(&bad);
+    server.attached(&good);
+    let dies = || {
+        server.daemon.root_at(&bad).unwrap().mailbox.panic();
+        eventually("fallen", || server.status(&bad).state == RootState::Failed);
+    };
+    dies();
+    let status = server.status(&bad);
+    assert_eq!(status.warnings[0].message, crate::root::fallen().message);
+    assert_eq!(
+        server.failure(bad.to_str().unwrap(), Verb::SessionList),
+        FailureKind::Internal
+    );
+    std::fs::write(good.join("a"), "1").unwrap();
+    std::fs::write(bad.join("a"), "1").unwrap();
+    assert_eq!(server.settled(&good).checkpoints, 2);
+    eventually("back", || server.status(&bad).state == RootState::Watching);
+    let status = server.settled(&bad);
+    assert_eq!((status.checkpoints, status.warnings), (2, Vec::new()));
+    assert_eq!(status.gaps.len(), 1, "{:?}", status.gaps);
+    assert_eq!(server.lines().len(), 2);
+    dies();
+    let attached = server.at(&bad, attach(&bad));
+    assert!(matches!(attached, Answer::Done(_)), "{attached:?}");
+    std::fs::write(bad.join("a"), "2").unwrap();
+    let status = server.settled(&bad);
+    assert_eq!((status.state, status.checkpoints), (RootState::Watching, 3));
+    assert_eq!(server.lines().len(), 2);
 }
 
 /// The point is chosen by the environment, so the test proper is a process of its own.

@@ -177,6 +177,101 @@ async fn watches_are_given_back_by_a_root_that_ends_but_not_at_the_daemons_end()
         let (watcher, key) = (Arc::clone(&s.watcher), s.watch.key);
         s.mailbox.end(end);
         drop(s.watch);
-        assert_eq!(lock(&watcher.shared.watches).count(key), left, "{end:?}");
+        assert_eq!(lock(&watcher.shared.books).watches.count(key), left, "{end:?}");
     }
+}
+
+#[tokio::test]
+async fn letting_go_of_much_among_many_is_quick_and_no_overflow() {
+    let s = setup();
+    s.enter("");
+    for n in 0..12_000 {
+        let dir = format!("{}/{n}", n % 3);
+        std::fs::create_dir_all(s.root.join(&dir)).unwrap();
+        s.enter(&dir);
+    }
+    for n in 0..3 {
+        s.enter(&n.to_string());
+    }
+    s.pending().await;
+    assert_eq!(s.watch.count(), 12_004);
+    let started = std::time::Instant::now();
+    std::fs::remove_dir_all(s.root.join("1")).unwrap();
+    s.pending().await;
+    assert_eq!(s.watch.count(), 8003);
+    s.watch.turn_off();
+    assert_eq!(s.watch.count(), 0);
+    // A walk through all of them for each would take minutes.
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+    assert_eq!(
+        s.pending().await,
+        [""; 0],
+        "nothing was lost of what tells that they went"
+    );
+    s.watch.turn_on();
+    assert!(!s.enter("") && s.enter(""));
+    std::fs::write(s.root.join("f"), "").unwrap();
+    assert_eq!(s.pending().await, ["f"]);
+    let left = lock(&s.watcher.shared.books).source.as_ref().unwrap().count();
+    assert_eq!(left, 2, "the root, and our own directory");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_reached_by_two_paths_tells_of_both() {
+    let s = setup();
+    s.enter("");
+    std::fs::create_dir(s.root.join("a")).unwrap();
+    s.enter("a");
+    s.pending().await;
+    // As after a bind mount: the same directory at another path.
+    let ino = std::fs::metadata(s.root.join("a")).unwrap().ino();
+    let watcher = &s.watcher;
+    let setter = lock(&watcher.shared.books).source.as_ref().unwrap().setter();
+    let watch = setter.watch(&s.root.join("a")).unwrap();
+    {
+        let mut books = lock(&watcher.shared.books);
+        books.watches.enter(&s.root.join("b"), ino, s.watch.key);
+        assert!(books.watches.has_set(&s.root.join("b"), ino));
+        books.source.as_mut().unwrap().record(&s.root.join("b"), watch);
+    }
+    std::fs::write(s.root.join("a/f"), "").unwrap();
+    assert_eq!(s.pending().await, ["a/f", "b/f"]);
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_the_root_is_refused_until_there_is() {
+    let s = setup();
+    s.watch.begin_look();
+    let full = |books: &mut Books| {
+        let count = books.source.as_ref().unwrap().count();
+        // What is left to others is far more than we have.
+        books.room.met(count, std::time::Instant::now());
+    };
+    full(&mut lock(&s.watcher.shared.books));
+    assert!(!s.enter("") && s.watch.refused());
+    assert_eq!(s.watch.count(), 0);
+    s.watch.turn_off();
+    s.watch.begin_look();
+    assert!(s.watch.refused(), "there is no more room than before");
+    s.watch.turn_on_anew();
+    assert!(!s.watch.refused() && !s.enter("") && s.enter(""));
+}
+
+#[tokio::test]
+async fn a_silent_file_system_is_named() {
+    let s = setup();
+    let kind = nix::sys::statfs::statfs(&s.root).unwrap().filesystem_type().0 as u32;
+    assert_eq!(s.watch.silent(), None);
+    s.watcher.set_silent(Silent::with(&[u64::from(kind)]));
+    assert!(s.watch.silent().is_some());
+    assert!(!s.enter("") && !s.watch.refused());
+    let (number, _, why) = s.watch.unwatched().unwrap();
+    assert_eq!((number, why, s.watch.count()), (1, Unwatched::Silent, 0));
+    s.watcher.set_silent(Silent::default());
+    assert!(!s.enter("") && s.enter(""));
+    assert_eq!(s.watch.unwatched(), None);
 }

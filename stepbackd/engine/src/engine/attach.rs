@@ -218,6 +218,7 @@ impl Engine {
             path: path.to_owned(),
             tree: Tree::new(),
             memory: None,
+            resting: None,
             rules: None,
             checkpoints: Vec::new(),
             pins: std::collections::BTreeSet::new(),

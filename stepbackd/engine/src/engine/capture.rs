@@ -171,6 +171,7 @@ impl Engine {
     /// [`Error::Damaged`] when the store has lost what the tree in memory relied on: see [`Self::healing`].
     pub(super) fn look(&mut self, store: &Store, scope: &Scope, cx: &Context<'_>) -> Result<Look> {
         store.notice_lost_packs()?;
+        self.wake();
         let root = DirHandle::open_root(&self.path).at(&self.path)?;
         let stale = match self.refresh_rules()? {
             // The tree is that of the cache, if any: older than what the caller has been told of since.
@@ -427,7 +428,10 @@ impl Engine {
     /// [`Error::NoSuchCheckpoint`]; [`Error::Damaged`] when its side record can't be read.
     pub fn not_captured(&self, n: Option<u64>) -> Result<Vec<NotCaptured>> {
         match n {
-            None => Ok(self.tree.not_captured()),
+            None => Ok(match &self.resting {
+                Some(resting) => resting.not_captured.clone(),
+                None => self.tree.not_captured(),
+            }),
             Some(n) => Ok(Side::load(&self.store, self.id(), self.checkpoint(n)?.n)?.not_captured),
         }
     }

@@ -13,6 +13,7 @@
 //! | `watchful` | files that cost too much, ignore files that went away |
 //! | `prune` | pin and drop |
 //! | `forget` | purge paths from everything |
+//! | `rest` | give the tree's memory back |
 
 mod attach;
 mod capture;
@@ -23,6 +24,7 @@ mod operation;
 mod prune;
 mod query;
 mod recover;
+mod rest;
 mod sessions;
 mod watchful;
 
@@ -95,6 +97,8 @@ pub struct Engine {
     tree: Tree,
     /// What `tree` was persisted as last.
     memory: Option<Snapshot>,
+    /// The tree isn't in memory: it waits in the cache.
+    resting: Option<rest::Resting>,
     rules: Option<Rules>,
     /// Oldest first.
     checkpoints: Vec<Checkpoint>,
@@ -148,7 +152,9 @@ impl Engine {
     /// Captured files, links and FIFOs in the tree in memory.
     #[must_use]
     pub fn files(&self) -> u64 {
-        self.tree.files()
+        self.resting
+            .as_ref()
+            .map_or_else(|| self.tree.files(), |resting| resting.files)
     }
 
     /// All checkpoints, oldest first.

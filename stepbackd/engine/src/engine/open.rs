@@ -68,6 +68,7 @@ impl Engine {
             path,
             tree: Tree::new(),
             memory: None,
+            resting: None,
             rules: None,
             checkpoints,
             pins,
@@ -86,6 +87,7 @@ impl Engine {
     pub(super) fn reload_tree(&mut self) {
         self.tree = Tree::load(&self.cache_file(), self.id()).unwrap_or_default();
         self.memory = None;
+        self.resting = None;
     }
 }
 

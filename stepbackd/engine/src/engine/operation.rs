@@ -223,6 +223,7 @@ impl Engine {
     pub(super) fn forget_tree(&mut self) -> Snapshot {
         self.tree = Tree::new();
         self.memory = None;
+        self.resting = None;
         self.rules = None;
         Snapshot::EMPTY
     }

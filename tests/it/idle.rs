@@ -1,0 +1,47 @@
+//! Nobody types: what the daemon costs then.
+
+use std::time::Duration;
+
+use stepback_tests::{Sandbox, descriptors, eventually, pause, resident_bytes, used, watches};
+
+use crate::support::{number_from, seconds};
+
+const ROOTS: usize = 10;
+
+#[test]
+fn an_idle_daemon_sleeps() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let files = number_from("STEPBACK_FILES", 500);
+    for root in 0..ROOTS {
+        let project = sandbox.project(&format!("p{root}"));
+        let script = format!(
+            "for d in 1 2 3 4 5; do mkdir d$d; seq {} | split -l 1 -a 4 - d$d/f; done",
+            files / 5
+        );
+        project.sh(&script);
+        project.attach();
+        project.settle();
+    }
+    let pid = daemon.pid();
+    // What follows an attach (the store's size, threads of requests that wait for another one) comes to its end.
+    let mut before = used(pid);
+    eventually("nothing is left to do", Duration::from_secs(60), || {
+        pause(Duration::from_secs(2));
+        std::mem::replace(&mut before, used(pid)) == used(pid)
+    });
+    let before = used(pid);
+    let seconds = seconds(5);
+    pause(Duration::from_secs(seconds));
+    let after = used(pid);
+    let (ticks, wakes) = (after.0 - before.0, after.1 - before.1);
+    println!(
+        "{ROOTS} roots of {files} files, {seconds} s: {ticks} ticks of 10 ms, {wakes} wake-ups, {} MiB resident, {} watches",
+        resident_bytes(pid) >> 20,
+        watches(pid),
+    );
+    // A thousandth of a core.
+    assert!(ticks * 10 <= seconds.max(10), "{ticks} ticks in {seconds} s");
+    assert!(wakes <= 2 + seconds / 60, "{wakes} wake-ups in {seconds} s");
+    assert!(descriptors(pid).len() < 200);
+}

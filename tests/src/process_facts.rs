@@ -1,0 +1,70 @@
+//! What the kernel says of a process: what it holds, what it used.
+
+use std::fs;
+
+use nix::unistd::Pid;
+
+/// Bytes of memory that are resident and not of a file.
+#[must_use]
+pub fn anonymous_bytes(pid: Pid) -> u64 {
+    kib(pid, "RssAnon:") * 1024
+}
+
+/// Bytes of memory that are resident.
+#[must_use]
+pub fn resident_bytes(pid: Pid) -> u64 {
+    kib(pid, "VmRSS:") * 1024
+}
+
+fn kib(pid: Pid, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    number.unwrap_or_else(|| panic!("no {field} in {status}"))
+}
+
+/// What its open descriptors are of.
+#[must_use]
+pub fn descriptors(pid: Pid) -> Vec<String> {
+    let dir = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs");
+    // One that is closed meanwhile is none.
+    dir.flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|of| of.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Number of its inotify watches.
+#[must_use]
+pub fn watches(pid: Pid) -> usize {
+    let dir = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("the process runs");
+    let infos = dir
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    infos
+        .map(|info| info.lines().filter(|line| line.starts_with("inotify ")).count())
+        .sum()
+}
+
+/// Processor time in hundredths of a second, and how often its threads have gone to sleep.
+#[must_use]
+pub fn used(pid: Pid) -> (u64, u64) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let switches = tasks.flatten().filter_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    });
+    // Behind the name, in which anything may be: state, then 10 fields, then utime and stime.
+    (ticks(11) + ticks(12), switches.sum())
+}
