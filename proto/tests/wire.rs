@@ -128,6 +128,21 @@ fn later_variants_of_protocol_1() {
             "01"
         )
     );
+    let damaged = Answer::Item(Item::Damaged {
+        what: "r".into(),
+        how: "h".into(),
+    });
+    assert_eq!(
+        hex(&frame::encode(&damaged).unwrap()),
+        concat!(
+            "01000000",
+            "0c000000",
+            "0100000000000000",
+            "72",
+            "0100000000000000",
+            "68"
+        )
+    );
     let forgotten = Answer::Done(Reply::Forgotten {
         paths: vec![],
         checkpoints: 2,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use stepback_engine::rules::check_include;
 
 use crate::error::{At, Error, Result};
 
@@ -53,6 +54,22 @@ impl TryFrom<String> for FileSystem {
         u64::from_str_radix(text.trim_start_matches("0x"), 16)
             .map(Self)
             .map_err(|_| format!("{text:?} is no type of a file system: `stat -f -c %t` prints it"))
+    }
+}
+
+/// An include pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Glob(String);
+
+impl TryFrom<String> for Glob {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match check_include(&text) {
+            Ok(()) => Ok(Self(text)),
+            Err(why) => Err(format!("the include pattern {text:?} can't be used: {why}")),
+        }
     }
 }
 
@@ -151,7 +168,7 @@ struct Table {
     settle_ms: Option<u64>,
     max_wait_ms: Option<u64>,
     max_file_size: Option<Size>,
-    include: Option<Vec<String>>,
+    include: Option<Vec<Glob>>,
     reconcile_minutes: Option<u64>,
     poll_seconds_min: Option<u64>,
     conversations: Option<bool>,
@@ -166,7 +183,7 @@ struct File {
     settle_ms: Option<u64>,
     max_wait_ms: Option<u64>,
     max_file_size: Option<Size>,
-    include: Option<Vec<String>>,
+    include: Option<Vec<Glob>>,
     reconcile_minutes: Option<u64>,
     poll_seconds_min: Option<u64>,
     conversations: Option<bool>,
@@ -228,7 +245,10 @@ impl RootConfig {
             settle: ms(table.settle_ms, self.settle),
             max_wait: ms(table.max_wait_ms, self.max_wait),
             max_file_size: table.max_file_size.map_or(self.max_file_size, |size| size.0),
-            include: table.include.clone().unwrap_or_else(|| self.include.clone()),
+            include: match &table.include {
+                Some(globs) => globs.iter().map(|glob| glob.0.clone()).collect(),
+                None => self.include.clone(),
+            },
             reconcile: table.reconcile_minutes.map_or(self.reconcile, |minutes| {
                 (minutes > 0).then(|| Duration::from_secs(minutes.saturating_mul(60)))
             }),

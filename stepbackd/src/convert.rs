@@ -24,17 +24,21 @@ pub fn failure(error: &Error) -> Failure {
             FailureKind::Permission
         }
         error if error.is_no_space() => FailureKind::NoSpace,
-        Error::Damaged { .. } | Error::Library { .. } => FailureKind::StoreDamaged,
+        Error::Damaged { .. } | Error::DamagedRecord { .. } | Error::Library { .. } => {
+            FailureKind::StoreDamaged
+        }
         Error::NoSuchCheckpoint(_) => FailureKind::NoSuchCheckpoint,
         Error::NoSuchPath { .. } => FailureKind::NoSuchPath,
         Error::NoSuchSession(_) | Error::SessionEnded(_) | Error::NoOpenSession | Error::NoSessionYet => {
             FailureKind::NoSuchSession
         }
-        Error::BadName(_) => FailureKind::Usage,
+        Error::BadName(_) | Error::BadPattern { .. } => FailureKind::Usage,
         Error::NothingToRedo => FailureKind::NothingToRedo,
         Error::StalePlan => FailureKind::StalePlan,
         Error::Unfinished { .. } => FailureKind::Unfinished,
-        Error::RootMissing(_) => FailureKind::RootMissing,
+        Error::RootMissing(_) | Error::NotMounted(_) | Error::CannotMakeRoot { .. } => {
+            FailureKind::RootMissing
+        }
         Error::RootReplaced(_) => FailureKind::RootReplaced,
         Error::RefusedRoot { .. } => FailureKind::RefusedRoot,
         Error::Rules { .. } => FailureKind::Config,

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
-use stepback_engine::path::{DOT_GIT, TEMPORARY_PREFIX, TreePath};
+use stepback_engine::path::{DOT_GIT, TreePath, is_temporary};
 use stepback_engine::time::Time;
 use stepback_engine::tree::DirWatch;
 
@@ -275,7 +275,7 @@ impl Shared {
 
     fn concerns_us(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().as_bytes();
-        name != DOT_GIT && !name.starts_with(TEMPORARY_PREFIX) && path.parent() != Some(self.cookies.dir())
+        name != DOT_GIT && !is_temporary(name) && path.parent() != Some(self.cookies.dir())
     }
 
     fn path(&self, path: &Path, what: What) {

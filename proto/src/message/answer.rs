@@ -60,6 +60,13 @@ pub enum Item {
     SessionPath(SessionPath),
     /// A path of an earlier `Item::Change` that is captured because an include pattern names it.
     Included(WirePath),
+    /// Of `list`: the record of a checkpoint that can't be read, and isn't listed.
+    Damaged {
+        /// Which ref or object.
+        what: String,
+        /// How.
+        how: String,
+    },
 }
 
 /// What `watch` tells.

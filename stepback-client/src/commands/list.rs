@@ -8,7 +8,7 @@ use stepback_proto::{Item, Reply, Verb};
 use super::watch;
 use crate::app::App;
 use crate::error::{Error, Result};
-use crate::render::path::shown;
+use crate::render::path::{one_line, shown};
 use crate::render::{json, list};
 
 /// How many checkpoints are listed when nothing else is asked for.
@@ -59,13 +59,23 @@ pub fn run(app: &App, args: Args) -> Result<u8> {
     let Reply::List { root, current, redo } = reply else {
         return Err(Error::Unexpected("list"));
     };
-    let checkpoints: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::Checkpoint(entry) => Some(*entry),
-            _ => None,
-        })
-        .collect();
+    let mut checkpoints = Vec::new();
+    let mut damaged = false;
+    for item in items {
+        match item {
+            Item::Checkpoint(entry) => checkpoints.push(*entry),
+            Item::Damaged { what, how } => {
+                damaged = true;
+                app.printer
+                    .note(&format!("not listed: {} {}", one_line(&what), one_line(&how)));
+            }
+            _ => {}
+        }
+    }
+    if damaged {
+        app.printer
+            .note("hint: `stepback status --verify` names all that is damaged; the others are usable");
+    }
     if app.printer.json {
         app.printer
             .json(&json::list(&root, current, &checkpoints, &redo))?;

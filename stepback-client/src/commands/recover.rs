@@ -11,7 +11,8 @@ use crate::render::{json, operation};
 /// Finish or undo an operation that a crash interrupted.
 ///
 /// Changes only paths that hold one of the two versions that the operation recorded; others are kept and named, and the
-/// exit code is then 3. Exits 0 when nothing was interrupted.
+/// exit code is then 3. Exits 0 when nothing was interrupted. A journal, redo entry or session that can't be read is set
+/// aside and named, so that the next operation can go on.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Put back the state before the operation, rather than finish it
@@ -49,7 +50,15 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
             &json!({ "operation": name, "target": target, "outcome": word, "kept": json::named(&kept) }),
         )?;
     } else if outcome == RecoverOutcome::Nothing {
-        app.printer.text("nothing was interrupted\n")?;
+        let text = if notes.is_empty() && kept.is_empty() {
+            "nothing was interrupted\n".to_owned()
+        } else {
+            format!(
+                "no operation is left to finish\n{}",
+                operation::left_alone(&kept, &[], true)
+            )
+        };
+        app.printer.text(&text)?;
     } else {
         let target = target.map_or_else(String::new, |n| format!(" to {n}"));
         app.printer.text(&format!(

@@ -94,7 +94,7 @@ fn about_root(
         None => line("latest", "no checkpoint yet"),
     }
     let equals = match (current, root.last) {
-        (Some(n), Some(last)) if n != last.id && root.settled == Some(true) => {
+        (Some(n), Some(last)) if n != last.id && root.settled == Some(true) && protection(root).0 => {
             format!("; the directory equals checkpoint {n}")
         }
         _ => String::new(),
@@ -217,7 +217,15 @@ fn protection(root: &RootStatus) -> (bool, &'static str) {
 fn sentence(root: &RootStatus) -> String {
     let path = shown(&root.path);
     match root.state {
-        RootState::Missing => format!("{path} (`stepback rewind` puts it back)"),
+        // What helps depends on why it isn't there: the daemon knows.
+        RootState::Missing => match root
+            .warnings
+            .iter()
+            .find(|warning| warning.kind == "root_missing")
+        {
+            Some(warning) if !warning.hint.is_empty() => format!("{path} ({})", one_line(&warning.hint)),
+            _ => path,
+        },
         RootState::Replaced => format!("{path} (`stepback attach {path}` settles what it is)"),
         RootState::Failed => format!("{path} (see the warnings below)"),
         RootState::Polling => {
@@ -351,6 +359,23 @@ mod tests {
         let whole = text(&s, &left_out, None, "/p", now, false);
         assert!(
             whole.lines().next().unwrap().ends_with(", 1 path not captured"),
+            "{whole}"
+        );
+        let root = s.root.as_mut().unwrap();
+        root.unfinished = None;
+        root.state = RootState::Missing;
+        root.warnings.push(stepback_proto::Warning {
+            kind: "root_missing".into(),
+            message: "nothing is mounted at /p: nothing is captured".into(),
+            hint: "mount it again".into(),
+        });
+        let whole = text(&s, &[], None, "/p", now, false);
+        assert!(
+            whole.starts_with("not protected, the directory is missing: /p (mount it again)\n"),
+            "{whole}"
+        );
+        assert!(
+            !whole.contains("every edit so far") && !whole.contains("rewind"),
             "{whole}"
         );
         s.root = None;

@@ -174,6 +174,15 @@ pub fn refs_prefix(root: &str) -> String {
     format!("refs/checkpoints/{root}/")
 }
 
+/// The common modes that the checkpoint in `commit` was written with.
+///
+/// # Errors
+/// [`Error::Damaged`] when it can't be read.
+pub fn modes(store: &Store, commit: Oid) -> Result<CommonModes> {
+    let found = store.read_commit(commit)?;
+    Ok(record::parse::<Record>(store, commit, &found.message)?.modes)
+}
+
 impl Checkpoint {
     /// The message of its commit.
     #[must_use]

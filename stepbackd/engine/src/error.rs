@@ -30,6 +30,16 @@ pub enum Error {
         /// Which object, ref or record, and how.
         what: String,
     },
+    /// A record of a root in the store that can't be read, with the way to go on without it.
+    #[error("the store {} is damaged: {what}", store.display())]
+    DamagedRecord {
+        /// The store.
+        store: PathBuf,
+        /// Which record, and how.
+        what: String,
+        /// How to go on.
+        hint: String,
+    },
     /// libgit2 refused something: opening a store's packs, comparing two files by lines.
     #[error("the store {}: {what}", store.display())]
     Library {
@@ -81,6 +91,17 @@ pub enum Error {
     /// The root isn't there.
     #[error("{}: the directory isn't there", .0.display())]
     RootMissing(PathBuf),
+    /// The root was a mount point, and nothing is mounted there.
+    #[error("{}: nothing is mounted there", .0.display())]
+    NotMounted(PathBuf),
+    /// The root isn't there, and can't be made again where it was.
+    #[error("{}: the directory isn't there, and can't be made again: {why}", path.display())]
+    CannotMakeRoot {
+        /// The root.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
     /// Another directory is in the root's place.
     #[error("{}: another directory is in the place of the one that was attached", .0.display())]
     RootReplaced(PathBuf),
@@ -93,6 +114,14 @@ pub enum Error {
         why: String,
         /// What to do instead.
         hint: String,
+    },
+    /// An include pattern that can take nothing in.
+    #[error("the include pattern {pattern:?} can't be used: {why}")]
+    BadPattern {
+        /// The pattern.
+        pattern: String,
+        /// Why.
+        why: &'static str,
     },
     /// Rules or options that can't be used. A failing rule fails the capture, never widens it.
     #[error("{}: {why}", path.display())]
@@ -158,11 +187,20 @@ impl Error {
                 let path = for_shell(path);
                 format!("put it back, or `stepback -C {path} rewind` makes it again")
             }
+            Self::NotMounted(_) => "mount it again; a rewind doesn't make what is to be mounted".into(),
+            Self::CannotMakeRoot { .. } => "put it, or what holds it, back where it was".into(),
             Self::RootReplaced(path) => {
                 let attach = format!("stepback attach --here {}", for_shell(path));
                 format!("`{attach} -y` continues the history here, `{attach} --new` starts a new one")
             }
-            Self::RefusedRoot { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
+            Self::RefusedRoot { hint, .. }
+            | Self::Refused { hint, .. }
+            | Self::DamagedRecord { hint, .. } => hint.clone(),
+            Self::BadPattern { .. } => "patterns are those of .gitignore, relative to the root".into(),
+            Self::Rules { path, .. } if path.file_name().is_some_and(|name| name == "index") => {
+                "git can't read it either: move it away, and `git reset` makes it anew; until then nothing is captured"
+                    .into()
+            }
             Self::Rules { .. } => "mend that file, then try again; until then nothing is captured".into(),
             _ => String::new(),
         }

@@ -1,8 +1,13 @@
-//! Where the user's HEAD stands, read from files alone: no process, no lock, no write. What can't be known that way (a
-//! reftable repository, say) is simply not recorded.
+//! Where the user's HEAD stands, and which repository is there, read from files alone: no process, no lock, no write.
+//! What can't be known that way (the HEAD of a reftable repository, say) is simply not recorded.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::{Identity, Sighting};
 
 /// The user's branch and commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -70,6 +75,59 @@ impl GitHead {
     }
 }
 
+/// Which repository a directory has, by what stands at its `.git`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "identity", rename_all = "kebab-case")]
+pub enum GitSighting {
+    /// None.
+    None,
+    /// This directory.
+    Directory(Identity),
+    /// A file that names this directory, if it is there.
+    File(Option<Identity>),
+}
+
+/// How the repository of a directory differs from the one that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitChange {
+    /// There is none any more.
+    Gone,
+    /// There was none.
+    New,
+    /// It is another one.
+    Replaced,
+}
+
+impl GitSighting {
+    /// Looks at `root`; `None` when that fails.
+    #[must_use]
+    pub fn of(root: &Path) -> Option<Self> {
+        let dot_git = root.join(".git");
+        match fs::metadata(&dot_git) {
+            Ok(metadata) if metadata.is_dir() => {
+                Some(Self::Directory(Sighting::of(&dot_git).ok()??.identity))
+            }
+            Ok(_) => {
+                let named = git_dir(root).and_then(|named| Sighting::of(&named).ok()?);
+                Some(Self::File(named.map(|sighting| sighting.identity)))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(Self::None),
+            Err(_) => None,
+        }
+    }
+
+    /// How it has become `now`.
+    #[must_use]
+    pub fn change_to(self, now: Self) -> Option<GitChange> {
+        match (self, now) {
+            (then, now) if then == now => None,
+            (_, Self::None) => Some(GitChange::Gone),
+            (Self::None, _) => Some(GitChange::New),
+            _ => Some(GitChange::Replaced),
+        }
+    }
+}
+
 fn object_id(text: &str) -> Option<String> {
     let good = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
     good.then(|| text.to_owned())
@@ -129,5 +187,36 @@ mod tests {
         fs::write(dir.path().join("real/wt/commondir"), "..\n").unwrap();
         let found = git_dir(&dir.path().join("tree")).unwrap();
         assert!(common_dir(&found).ends_with("real/wt/.."));
+    }
+
+    #[test]
+    fn which_repository_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let seen = || GitSighting::of(root).unwrap();
+        let none = seen();
+        fs::create_dir(root.join(".git")).unwrap();
+        let first = seen();
+        assert_eq!(none.change_to(first), Some(GitChange::New));
+        fs::write(root.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        assert_eq!(first.change_to(seen()), None);
+        fs::rename(root.join(".git"), root.join("kept")).unwrap();
+        assert_eq!(first.change_to(seen()), Some(GitChange::Gone));
+        fs::create_dir(root.join(".git")).unwrap();
+        assert_eq!(first.change_to(seen()), Some(GitChange::Replaced));
+        fs::remove_dir(root.join(".git")).unwrap();
+        fs::write(root.join(".git"), "gitdir: kept\n").unwrap();
+        let file = seen();
+        assert_eq!(first.change_to(file), Some(GitChange::Replaced));
+        let json = serde_json::to_string(&file).unwrap();
+        assert_eq!(
+            serde_json::from_str::<GitSighting>(&json).unwrap(),
+            file,
+            "{json}"
+        );
+        assert_eq!(serde_json::to_string(&none).unwrap(), r#"{"kind":"none"}"#);
+        fs::rename(root.join("kept"), root.join(".git-real")).unwrap();
+        fs::write(root.join(".git"), "gitdir: .git-real\n").unwrap();
+        assert_eq!(file.change_to(seen()), None, "moved by git worktree repair, say");
     }
 }

@@ -56,6 +56,7 @@ pub mod diff;
 pub mod engine;
 pub mod error;
 pub mod fault;
+pub mod mounts;
 pub mod node;
 pub mod noise;
 pub mod oid;
@@ -77,5 +78,6 @@ mod head;
 mod locate;
 mod record;
 mod root;
+mod salvage;
 
 pub use error::{Error, Result};

@@ -10,8 +10,10 @@ use sha1::{Digest, Sha1};
 use crate::error::{At, Error, Result};
 use crate::head;
 use crate::oid::Oid;
+use crate::path::for_shell;
 use crate::record;
-use crate::state::{AbsolutePath, Identity, RootRecord, Sighting};
+use crate::salvage::{self, Place};
+use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
 use crate::store::Store;
 use crate::time::Time;
 
@@ -171,6 +173,8 @@ pub struct KnownRoot {
     pub store: PathBuf,
     /// Its record.
     pub record: RootRecord,
+    /// The record was damaged or missing, and is built anew: what was wrong and what is lost.
+    pub rebuilt: Option<String>,
 }
 
 /// A store, or a record in it, that can't be read.
@@ -189,38 +193,78 @@ pub struct Unreadable {
 pub fn known_roots(state: &Path) -> Result<(Vec<KnownRoot>, Vec<Unreadable>)> {
     let (mut known, mut unreadable) = (Vec::new(), Vec::new());
     for path in stores(state)? {
-        for record in records_in(&path) {
-            match record {
-                Ok(record) => known.push(KnownRoot {
-                    store: path.clone(),
-                    record,
-                }),
-                Err(error) => unreadable.push(Unreadable {
-                    store: path.clone(),
-                    error,
-                }),
-            }
+        let mut bad = |error| {
+            unreadable.push(Unreadable {
+                store: path.clone(),
+                error,
+            });
+        };
+        match roots_in(&path) {
+            Ok(roots) => roots.into_iter().for_each(|root| match root {
+                Ok(root) => known.push(root),
+                Err(error) => bad(error),
+            }),
+            Err(error) => bad(error),
         }
     }
     Ok((known, unreadable))
 }
 
-fn records_in(path: &Path) -> Vec<Result<RootRecord>> {
-    let found = Store::open(path).and_then(|store| Ok((store.all_refs("refs/stepback/")?, store)));
-    let (refs, store) = match found {
-        Ok(found) => found,
-        Err(error) => return vec![Err(error)],
+fn roots_in(path: &Path) -> Result<Vec<Result<KnownRoot>>> {
+    let store = Store::open(path)?;
+    let ids = salvage::root_ids(&store)?;
+    Ok(ids.into_iter().map(|id| root_in(&store, &id)).collect())
+}
+
+/// The record of one root, as it stands in the store.
+///
+/// # Errors
+/// [`Error::DamagedRecord`] when it is missing or can't be read.
+pub fn read_record(store: &Store, id: &str) -> Result<RootRecord> {
+    let name = state::ref_name(id);
+    let read = || match store.read_ref(&name)? {
+        Some(commit) => record::parse(store, commit, &store.read_commit(commit)?.message),
+        None => Err(Error::Damaged {
+            store: store.path().to_owned(),
+            what: format!("{name} is missing"),
+        }),
     };
-    refs.into_iter()
-        .filter(|(name, _)| name.ends_with("/root") && name.split('/').count() == 4)
-        .map(|(name, oid)| {
-            let oid = oid.map_err(|how| Error::Damaged {
-                store: path.to_owned(),
-                what: format!("{name} {how}"),
-            })?;
-            record::parse(&store, oid, &store.read_commit(oid)?.message)
-        })
-        .collect()
+    read().map_err(|error| match error {
+        Error::Damaged { store: path, what } => Error::DamagedRecord {
+            store: path,
+            what: format!("the record of root {id}: {what}"),
+            hint: match salvage::path_of(store, id) {
+                Some(path) => format!(
+                    "`stepback attach --here {}` builds it anew from its checkpoints",
+                    for_shell(&path)
+                ),
+                None => "`stepback attach` in its directory builds it anew from its checkpoints".into(),
+            },
+        },
+        other => other,
+    })
+}
+
+fn root_in(store: &Store, id: &str) -> Result<KnownRoot> {
+    let known = |record, rebuilt| KnownRoot {
+        store: store.path().to_owned(),
+        record,
+        rebuilt,
+    };
+    match read_record(store, id) {
+        Ok(record) => Ok(known(record, None)),
+        Err(error @ Error::DamagedRecord { .. }) => {
+            let place = Origin::read(store.path()).and_then(|origin| origin.place_of(id));
+            match salvage::salvage(store, id, place)? {
+                Some(salvaged) => {
+                    let rebuilt = format!("{error}; it is built anew, lost is: {}", salvaged.lost);
+                    Ok(known(salvaged.record, Some(rebuilt)))
+                }
+                None => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Which repository a store was made for: kept in `STORE/stepback/origin.json`.
@@ -229,6 +273,13 @@ struct Origin {
     path: AbsolutePath,
     identity: Identity,
 }
+
+/// The identity of no directory.
+const NOTHING: Identity = Identity {
+    ino: 0,
+    born_ns: None,
+    fsid: None,
+};
 
 const ORIGIN: &str = "stepback/origin.json";
 
@@ -243,6 +294,30 @@ impl Origin {
         Ok(Self {
             path: AbsolutePath(path),
             identity: sighting.identity,
+        })
+    }
+
+    /// Where root `id` of a store that was made for this is, as far as that can be told: the first worktree of a
+    /// repository by its name; which directory it is by its repository.
+    fn place_of(&self, id: &str) -> Option<Place> {
+        let path = &self.path.0;
+        if path.file_name().is_none_or(|name| name != ".git") {
+            return Some(Place {
+                path: path.clone(),
+                identity: self.identity,
+            });
+        }
+        let top = path.parent()?;
+        let name = id.rsplit_once('-')?.0;
+        let of = |path| Some(Sighting::of(path).ok()??.identity);
+        (name == short_name(top)).then(|| Place {
+            path: top.to_owned(),
+            identity: if of(path) == Some(self.identity) {
+                of(top)
+            } else {
+                None
+            }
+            .unwrap_or(NOTHING),
         })
     }
 

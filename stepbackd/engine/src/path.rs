@@ -10,8 +10,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Name of the directory entry that is never captured and never touched.
 pub const DOT_GIT: &[u8] = b".git";
 
-/// Prefix of our own temporary names below a root. Never captured; never left behind.
+/// Prefix of our own temporary names below a root; 16 lower-case hexadecimal digits follow. Never captured; never left
+/// behind.
 pub const TEMPORARY_PREFIX: &[u8] = b".stepback-tmp-";
+
+/// Whether an operation of ours may have made an entry of this name.
+#[must_use]
+pub fn is_temporary(name: &[u8]) -> bool {
+    name.strip_prefix(TEMPORARY_PREFIX).is_some_and(|digits| {
+        digits.len() == 16 && digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
 
 /// A path below a root: bytes, parts separated by `/`. No part is empty, `.`, `..`, `.git`, or has a NUL. The empty
 /// path is the root itself.

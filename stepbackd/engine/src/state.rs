@@ -12,6 +12,8 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{At, Result};
+use crate::head::GitSighting;
+use crate::mounts::KnownMounts;
 use crate::node::CommonModes;
 use crate::path::{TreePath, escape, unescape};
 use crate::time::Time;
@@ -143,6 +145,12 @@ pub struct RootRecord {
     pub highest_redo: u64,
     /// What the tree stands on.
     pub position: Option<u64>,
+    /// Its git repository when it was attached last; `None` in records from before this was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSighting>,
+    /// Mount points in it; `None` until they are looked at, and again after an `attach`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<KnownMounts>,
 }
 
 #[cfg(test)]

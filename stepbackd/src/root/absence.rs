@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use stepback_engine::engine::Presence;
+use stepback_engine::progress::Progress;
 
+use crate::locks::Reach;
 use crate::root::actor::Actor;
 use crate::root::now;
 
@@ -13,6 +15,9 @@ const PRESENCE_EVERY: Duration = Duration::from_secs(2);
 impl Actor {
     /// Somebody saw that the root or its store isn't what we tell.
     pub(super) fn look_around(&mut self) {
+        if self.root.mailbox.take_remade() {
+            self.continue_in_remade();
+        }
         self.look_for_root();
         if self.absent.is_none()
             && self.trouble.is_none()
@@ -20,6 +25,22 @@ impl Actor {
         {
             self.went_wrong(error);
             self.publish();
+        }
+    }
+
+    /// The directory that stands in the place of the missing one was made by an operation of ours.
+    fn continue_in_remade(&mut self) {
+        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+        let progress = Progress::default();
+        match self.with_engine(&progress, |engine, cx| Ok(engine.continue_in_remade(cx.now)?)) {
+            Ok(()) => {
+                tracing::info!(root = %self.root.id, "the directory was made again by an operation around it")
+            }
+            // It stays replaced, and says so.
+            Err(error) => {
+                let failure = self.failure(&error);
+                tracing::warn!(root = %self.root.id, "the directory made again isn't taken for the root: {}", failure.message);
+            }
         }
     }
 

@@ -49,9 +49,11 @@ impl Actor {
                 e,
                 Error::Io { .. }
                     | Error::Damaged { .. }
+                    | Error::DamagedRecord { .. }
                     | Error::Library { .. }
                     | Error::Rules { .. }
                     | Error::RootMissing(_)
+                    | Error::NotMounted(_)
                     | Error::RootReplaced(_)
             ),
             // A panic, or a store that is gone.
@@ -72,7 +74,12 @@ impl Actor {
         self.watch.untold();
         self.root.mailbox.everything_pending(Instant::now());
         match error {
-            JobError::Engine(Error::RootMissing(_) | Error::RootReplaced(_)) => {
+            JobError::Engine(
+                Error::RootMissing(_)
+                | Error::NotMounted(_)
+                | Error::CannotMakeRoot { .. }
+                | Error::RootReplaced(_),
+            ) => {
                 self.look_for_root();
                 if self.absent.is_some() {
                     return;

@@ -110,6 +110,11 @@ impl Actor {
             self.root.mailbox.capturing();
             self.watch.begin_look();
         }
+        let (there, missing) = if job.writes() {
+            self.roots_below()
+        } else {
+            Default::default()
+        };
         let started = Instant::now();
         let may_be_cancelled = job.may_be_cancelled();
         self.root.works_on(Some(Work {
@@ -118,7 +123,7 @@ impl Actor {
             may_be_cancelled,
             ends_with_root: matches!(job, Job::FirstCapture { created: true, .. }),
         }));
-        let result = match &job {
+        let mut result = match &job {
             Job::Verify => self.verify(&progress),
             job => self.with_engine(&progress, |engine, cx| {
                 fault::point("actor.job").at(engine.path())?;
@@ -126,6 +131,23 @@ impl Actor {
             }),
         };
         self.root.works_on(None);
+        // While it is held, nobody else of ours makes a directory there.
+        for inner in missing.iter().filter(|inner| inner.path.is_dir()) {
+            inner.mailbox.remade();
+        }
+        if let Ok(Outcome {
+            reply: Reply::Report(report),
+            ..
+        }) = &mut result
+        {
+            let gone = there.iter().filter(|inner| !inner.path.is_dir());
+            report.notes.extend(gone.map(|inner| {
+                format!(
+                    "{} is an attached root: its directory went, its checkpoints stay",
+                    inner.path.display()
+                )
+            }));
+        }
         drop(held);
         let took = started.elapsed();
         let answer = match result {
@@ -171,6 +193,15 @@ impl Actor {
         }
         answers.finish(answer);
         abandoned
+    }
+
+    /// Attached roots below this one: those whose directories are there, and those whose aren't.
+    fn roots_below(&self) -> (Vec<Arc<Root>>, Vec<Arc<Root>>) {
+        let roots = self.daemon.roots();
+        let below = roots
+            .into_iter()
+            .filter(|root| root.path != self.root.path && root.path.starts_with(&self.root.path));
+        below.partition(|root| root.path.is_dir())
     }
 
     /// The first capture is durable: the root is attached from now on.

@@ -30,6 +30,7 @@ struct State {
     reload: bool,
     look: bool,
     rest: bool,
+    remade: bool,
     adopted: Option<Box<Engine>>,
     /// Events since then may have been lost.
     lost: Option<Time>,
@@ -211,6 +212,17 @@ impl Mailbox {
     pub fn panic(&self) {
         self.lock().panics = true;
         self.wake.notify_all();
+    }
+
+    /// An operation on a root around this one has made its directory again: it shall take it for the root.
+    pub fn remade(&self) {
+        self.lock().remade = true;
+        self.look();
+    }
+
+    /// Whether that was said since the last time.
+    pub fn take_remade(&self) -> bool {
+        std::mem::take(&mut self.lock().remade)
     }
 
     /// Another engine for the same root, with other options.

@@ -59,6 +59,9 @@ impl From<Reply> for Outcome {
 
 type Result<T, E = JobError> = std::result::Result<T, E>;
 
+/// So many checkpoints that can't be read are named in a list; `status --verify` names more.
+const DAMAGED_MAX: usize = 20;
+
 /// Does one job.
 ///
 /// # Errors
@@ -248,6 +251,8 @@ fn list(
     if let Some(name) = session
         && name != WATCH
         && !engine.sessions().iter().any(|session| session.name == name)
+        // Its record may be damaged.
+        && engine.checkpoints_of(name) == 0
     {
         return Err(Error::NoSuchSession(name.to_owned()).into());
     }
@@ -265,6 +270,12 @@ fn list(
     for checkpoint in wanted {
         let entry = convert::checkpoint(checkpoint, engine.pinned(checkpoint.n));
         out.item(Item::Checkpoint(Box::new(entry)))?;
+    }
+    for finding in engine.damaged_checkpoints().take(DAMAGED_MAX) {
+        out.item(Item::Damaged {
+            what: finding.what.clone(),
+            how: finding.how.clone(),
+        })?;
     }
     Ok(Reply::List {
         root: convert::absolute(engine.path()),

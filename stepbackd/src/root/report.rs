@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stepback_engine::engine::{Engine, Uncovered, Whereabouts};
+use stepback_engine::mounts::Astray;
 use stepback_engine::node::NotCaptured;
 use stepback_engine::noise::Noisy;
 use stepback_engine::path::{TreePath, for_shell};
@@ -132,7 +133,7 @@ impl Actor {
             RootState::Failed
         } else if !self.indexed {
             RootState::Indexing
-        } else if read.is_some_and(|read| read.unfinished.is_some()) {
+        } else if read.is_some_and(|read| read.unfinished.is_some() || read.bad_journal.is_some()) {
             RootState::Degraded
         } else if self.poll.is_some() {
             RootState::Polling
@@ -147,12 +148,18 @@ impl Actor {
             Some(read) => Some(read.whereabouts.clone()),
             None => lock(&self.root.known).whereabouts.clone(),
         };
-        if let (Some(presence), Some(whereabouts)) = (self.absent, whereabouts) {
-            warnings.push(sight::absence(&whereabouts, presence));
+        match (self.absent, whereabouts) {
+            (Some(presence), Some(whereabouts)) => warnings.push(sight::absence(&whereabouts, presence)),
+            (None, Some(whereabouts)) => {
+                let change = whereabouts.git_change();
+                warnings.extend(change.map(|change| sight::git_changed(&whereabouts, change)));
+            }
+            _ => {}
         }
         if let Some(trouble) = &self.trouble {
             warnings.push(convert::warning(trouble.failure.clone()));
         }
+        warnings.extend(read.and_then(|read| read.bad_journal.clone()));
         let mut warn = |kind: &str, message: String, hint: &str| {
             warnings.push(Warning {
                 kind: kind.into(),
@@ -209,6 +216,24 @@ impl Actor {
             let rules = for_shell(uncovered.rules.as_path());
             let hint = format!("`stepback restore {} -p {rules}` puts it back", uncovered.before);
             warn("uncovered", message, &hint);
+        }
+        for note in read.iter().flat_map(|read| &read.rule_notes) {
+            let hint = "install git, then `stepback daemon restart`; or take them in with `stepback attach --include`";
+            warn("git_missing", note.clone(), hint);
+        }
+        for (path, how) in read.iter().flat_map(|read| &read.astray) {
+            let (what, remedy) = match how {
+                Astray::Unmounted => ("what was mounted there isn't", "mount it again"),
+                Astray::Covered => ("something is mounted over captured files", "unmount it"),
+            };
+            warn(
+                "mount",
+                format!("{path}: {what}: it is neither captured nor changed by a rewind"),
+                &format!(
+                    "{remedy}; or `stepback attach --here {}` takes it as it is",
+                    for_shell(&self.root.path)
+                ),
+            );
         }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
@@ -295,6 +320,17 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
+/// Those mount points that aren't as they were and that would be captured.
+fn astray(engine: &Engine) -> Vec<(TreePath, Astray)> {
+    if engine.astray().is_empty() {
+        return Vec::new();
+    }
+    let left_out = engine.not_captured(None).unwrap_or_default();
+    let named = |path: &TreePath| left_out.iter().any(|entry| entry.path == *path);
+    let all = engine.astray().iter().filter(|(path, _)| named(path));
+    all.map(|(path, how)| (path.clone(), *how)).collect()
+}
+
 /// What is read from the engine for a status.
 struct Read {
     files: u64,
@@ -312,7 +348,11 @@ struct Read {
     newest: Option<u64>,
     untold: Vec<stepback_proto::CheckpointEntry>,
     unfinished: Option<stepback_proto::Unfinished>,
+    /// Of a journal that can't be read.
+    bad_journal: Option<Warning>,
     builtin: Vec<String>,
+    rule_notes: Vec<String>,
+    astray: Vec<(TreePath, Astray)>,
     not_captured: Arc<[NotCaptured]>,
     whereabouts: Whereabouts,
 }
@@ -334,6 +374,10 @@ impl Read {
             .map(|c| convert::checkpoint(c, engine.pinned(c.n)))
             .collect();
         untold.reverse();
+        let (unfinished, bad_journal) = match engine.unfinished() {
+            Ok(unfinished) => (unfinished, None),
+            Err(error) => (None, Some(convert::warning(convert::failure(&error)))),
+        };
         Self {
             files: engine.files(),
             session: engine.session_now().to_owned(),
@@ -353,13 +397,11 @@ impl Read {
             last: checkpoints.last().map(convert::last),
             newest,
             untold,
-            unfinished: engine
-                .unfinished()
-                .ok()
-                .flatten()
-                .as_ref()
-                .map(convert::unfinished),
+            unfinished: unfinished.as_ref().map(convert::unfinished),
+            bad_journal,
             builtin: engine.builtin_hits(),
+            rule_notes: engine.rule_notes(),
+            astray: astray(engine),
             not_captured: engine.not_captured(None).unwrap_or_default().into(),
             whereabouts: engine.whereabouts(),
         }

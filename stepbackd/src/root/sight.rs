@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use stepback_engine::Error;
-use stepback_engine::engine::{Presence, Whereabouts};
+use stepback_engine::engine::{GitChange, Presence, Whereabouts};
 use stepback_engine::path::for_shell;
 use stepback_proto::{Backend, Failure, FailureKind, RootState, RootStatus, Warning};
 
@@ -29,11 +29,18 @@ impl Root {
         }
         let Some(whereabouts) = whereabouts else { return };
         let (there, store) = (whereabouts.clone(), self.store.clone());
-        let Some((presence, has_store)) = self.looks.take(move || (there.presence(), store.is_dir())) else {
+        let look = move || (there.presence(), store.is_dir(), there.git_change());
+        let Some((presence, has_store, git)) = self.looks.take(look) else {
             // Its file system doesn't answer: what the actor told last stays.
             return;
         };
         let known = status.state;
+        status.warnings.retain(|warning| warning.kind != GIT_CHANGED);
+        if presence == Presence::Here {
+            status
+                .warnings
+                .extend(git.map(|git| git_changed(whereabouts, git)));
+        }
         match presence {
             Presence::Here if absent(known) => {
                 status.state = RootState::Indexing;
@@ -88,6 +95,10 @@ pub(super) fn absence(whereabouts: &Whereabouts, presence: Presence) -> Warning 
             Error::RootReplaced(path),
             format!("another directory is at {shown}: nothing is captured"),
         ),
+        Presence::Here | Presence::Missing if whereabouts.mount_point => (
+            Error::NotMounted(path),
+            format!("nothing is mounted at {shown}: nothing is captured"),
+        ),
         Presence::Here | Presence::Missing => (
             Error::RootMissing(path),
             format!("{shown} isn't there: nothing is captured"),
@@ -95,11 +106,31 @@ pub(super) fn absence(whereabouts: &Whereabouts, presence: Presence) -> Warning 
     };
     let mut failure = convert::failure(&error);
     failure.message = message;
-    if presence == Presence::Missing && whereabouts.mount_point {
-        // A rewind doesn't make what is to be mounted.
-        failure.hint = "mount it again".into();
-    }
     convert::warning(failure)
+}
+
+/// The kind of the warning that [`git_changed`] gives.
+const GIT_CHANGED: &str = "git_changed";
+
+/// What is said of a root whose git repository isn't the one that it had when it was attached last.
+pub(super) fn git_changed(whereabouts: &Whereabouts, change: GitChange) -> Warning {
+    let what = match change {
+        GitChange::Gone => "its git repository is gone",
+        GitChange::New => "it has a git repository now",
+        GitChange::Replaced => "another git repository is here",
+    };
+    let back = match change {
+        GitChange::New => "",
+        GitChange::Gone | GitChange::Replaced => "put `.git` back, which no rewind does; or ",
+    };
+    Warning {
+        kind: GIT_CHANGED.into(),
+        message: format!("{what} since the root was attached; every checkpoint is still there"),
+        hint: format!(
+            "{back}`stepback attach --here {}` takes it as it is",
+            for_shell(&whereabouts.path)
+        ),
+    }
 }
 
 /// What is said of a root whose store was removed.

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex};
 use super::{Engine, Environment, Settings};
 use crate::checkpoint;
 use crate::error::{At, Error, Result};
+use crate::head::{GitChange, GitSighting};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
 use crate::noise::Noise;
 use crate::record::Head;
+use crate::rules;
+use crate::salvage;
 use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
 use crate::time::Time;
 use crate::tree::Tree;
@@ -88,6 +91,8 @@ pub struct Whereabouts {
     pub identity: Identity,
     /// It was a mount point when it was seen last.
     pub mount_point: bool,
+    /// Its git repository when it was attached last.
+    pub git: Option<GitSighting>,
 }
 
 impl Whereabouts {
@@ -101,6 +106,12 @@ impl Whereabouts {
             Ok(None) | Err(_) => Presence::Missing,
         }
     }
+
+    /// How its git repository differs from the one that it had when it was attached last, as far as that is known.
+    #[must_use]
+    pub fn git_change(&self) -> Option<GitChange> {
+        self.git?.change_to(GitSighting::of(&self.path)?)
+    }
 }
 
 /// Two roots of one repository must not make two stores for it.
@@ -110,7 +121,7 @@ impl Engine {
     /// Finds or makes the root and its store.
     ///
     /// # Errors
-    /// [`Error::RefusedRoot`] for places that aren't projects; [`Error::RootReplaced`] when another directory is in the
+    /// [`Error::BadPattern`]; [`Error::RefusedRoot`] for places that aren't projects; [`Error::RootReplaced`] when another directory is in the
     /// place of a known root and the request doesn't say what that means; those of the stores.
     pub fn attach(
         env: &Environment,
@@ -121,6 +132,12 @@ impl Engine {
         let _one_at_a_time = ATTACHING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        for pattern in &request.include {
+            rules::check_include(pattern).map_err(|why| Error::BadPattern {
+                pattern: pattern.clone(),
+                why,
+            })?;
+        }
         locate::remove_leftovers(&env.state_dir)?;
         let asked = fs::canonicalize(&request.path).at(&request.path)?;
         let path = request.directory()?;
@@ -140,9 +157,12 @@ impl Engine {
         let created = known.as_ref().is_none_or(|known| known.record.highest == 0);
         let mut engine = match known {
             Some(known) => {
-                let mut engine = Self::load(env, &known.store, &known.record.head.root, settings)?;
+                let mut engine = Self::load_known(env, &known, settings)?;
+                notes.extend(known.rebuilt);
                 engine.path = path.clone();
                 engine.note_sighting(&sighting)?;
+                engine.record.git = GitSighting::of(&path);
+                engine.record.mounts = None;
                 engine
             }
             None => Self::make(env, &path, &sighting, settings, now)?,
@@ -182,7 +202,7 @@ impl Engine {
             .filter(|known| known.record.path.0 == path)
             .max_by_key(|known| known.record.attached);
         newest
-            .map(|known| Self::load(env, &known.store, &known.record.head.root, settings))
+            .map(|known| Self::load_known(env, &known, settings))
             .transpose()
     }
 
@@ -209,12 +229,15 @@ impl Engine {
             highest: 0,
             highest_redo: 0,
             position: None,
+            git: GitSighting::of(path),
+            mounts: None,
         };
         Ok(Self {
             env: env.clone(),
             settings: settings.clone(),
             store: Arc::new(store),
             record,
+            copied: None,
             path: path.to_owned(),
             tree: Tree::new(),
             memory: None,
@@ -227,6 +250,8 @@ impl Engine {
             damaged: Vec::new(),
             noise: Noise::default(),
             uncovered: Vec::new(),
+            mounted: Default::default(),
+            astray: Default::default(),
         })
     }
 
@@ -243,7 +268,21 @@ impl Engine {
             path: self.path.clone(),
             identity: self.record.identity,
             mount_point: self.record.mount_point,
+            git: self.record.git,
         }
+    }
+
+    /// Takes the directory in the place of the root for the root: an operation on a root around it made it. Nothing when
+    /// it is the root already.
+    ///
+    /// # Errors
+    /// [`Error::RootMissing`]; those of the store.
+    pub fn continue_in_remade(&mut self, now: Time) -> Result<()> {
+        if self.presence() != Presence::Replaced {
+            return self.require_presence();
+        }
+        self.note_made_root()?;
+        self.write_record(now)
     }
 
     /// Records where and what the root's directory is now.
@@ -270,11 +309,7 @@ impl Engine {
         {
             return Err(e).at(&cache);
         }
-        let others = self
-            .store
-            .all_refs("refs/stepback/")?
-            .keys()
-            .any(|name| name.ends_with("/root") && *name != state::ref_name(&id));
+        let others = salvage::root_ids(&self.store)?.iter().any(|other| *other != id);
         let before = self.store.disk_bytes()?;
         if !others {
             let path = self.store.path().to_owned();
@@ -359,13 +394,10 @@ fn find_known(
         None => {
             for bad in unreadable {
                 // This may be the history that is looked for: a new one in its place would hide it.
-                if locate::is_store_of(&bad.store, path)? {
+                if !request.new && locate::is_store_of(&bad.store, path)? {
                     return Err(bad.error);
                 }
-                notes.push(format!(
-                    "a store of another directory can't be read: {}",
-                    bad.error
-                ));
+                notes.push(format!("something in a store can't be read: {}", bad.error));
             }
             Ok(None)
         }

@@ -9,10 +9,11 @@ use crate::diff::{self, Change, Status};
 use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
 use crate::node::{NotCaptured, Snapshot};
-use crate::path::TreePath;
+use crate::path::{TreePath, is_temporary};
 use crate::record;
 use crate::root::DirHandle;
 use crate::rules::{Rules, Stale};
+use crate::salvage;
 use crate::session;
 use crate::side::{self, Side};
 use crate::state;
@@ -157,10 +158,19 @@ impl Engine {
             .is_some_and(|c| c.snapshot == snapshot)
     }
 
+    /// What is said of a root that isn't there.
+    pub(super) fn missing(&self) -> Error {
+        if self.record.mount_point {
+            Error::NotMounted(self.path.clone())
+        } else {
+            Error::RootMissing(self.path.clone())
+        }
+    }
+
     pub(super) fn require_presence(&self) -> Result<()> {
         match self.presence() {
             Presence::Here => Ok(()),
-            Presence::Missing => Err(Error::RootMissing(self.path.clone())),
+            Presence::Missing => Err(self.missing()),
             Presence::Replaced => Err(Error::RootReplaced(self.path.clone())),
         }
     }
@@ -178,8 +188,11 @@ impl Engine {
             _ if self.memory.is_none() => Stale::All,
             stale => stale,
         };
+        let mounts_changed = self.refresh_mounts(store)?;
         let max_file_size = self.max_file_size();
-        let rules = self.rules.as_ref().expect("refreshed right above");
+        let rules = self.rules.as_mut().expect("refreshed right above");
+        rules.leave_out(self.astray.keys());
+        let rules = &*rules;
         let writer = store.writer();
         let scan = ScanContext {
             root: &root,
@@ -192,9 +205,18 @@ impl Engine {
         };
         let outcome = match (scope, stale) {
             (Scope::All, _) | (_, Stale::All) => self.tree.scan(&scan)?,
-            (Scope::Paths(dirty), Stale::Nothing) => self.tree.update(dirty, &scan)?,
-            (Scope::Paths(dirty), Stale::Paths(more)) => {
-                self.tree.update(&dirty.union(&more).cloned().collect(), &scan)?
+            (Scope::Paths(dirty), stale) => {
+                let mut dirty = dirty.clone();
+                dirty.extend(mounts_changed);
+                if let Stale::Paths(more) = stale {
+                    dirty.extend(more);
+                }
+                // No event tells when what an operation had left goes.
+                let listed = self.tree.not_captured().into_iter().map(|entry| entry.path);
+                dirty.extend(
+                    listed.filter(|path| path.split_last().is_some_and(|(_, name)| is_temporary(name))),
+                );
+                self.tree.update(&dirty, &scan)?
             }
         };
         if self.record.highest == 0 {
@@ -375,6 +397,11 @@ impl Engine {
         let commit = self.write_record_commit(&writer, tree, now)?;
         writer.finish()?;
         store.set_ref(&state::ref_name(self.id()), commit, Expected::Any)?;
+        let part = salvage::constant_part(&self.record);
+        if self.copied.as_ref() != Some(&part) {
+            salvage::keep_copy(&store.root_dir(self.id())?, &part)?;
+            self.copied = Some(part);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `astray` | mount points without their mounts, and mounts over captured files |
 //! | `attach` | find or make a root, its presence, forget it |
 //! | `open` | read a root's records from its store |
 //! | `capture` | scan, persist, checkpoint |
@@ -15,6 +16,7 @@
 //! | `forget` | purge paths from everything |
 //! | `rest` | give the tree's memory back |
 
+mod astray;
 mod attach;
 mod capture;
 mod forget;
@@ -48,8 +50,11 @@ pub use watchful::Uncovered;
 use crate::checkpoint::Checkpoint;
 pub use crate::diff::patch::LineCounts;
 use crate::error::{At, Error, Result};
+pub use crate::head::GitChange;
+use crate::mounts::Astray;
 use crate::node::Snapshot;
 use crate::noise::Noise;
+use crate::path::TreePath;
 use crate::progress::Progress;
 use crate::redo::RedoEntry;
 use crate::rules::{GitEnvironment, Rules};
@@ -93,6 +98,8 @@ pub struct Engine {
     settings: Settings,
     store: Arc<Store>,
     record: RootRecord,
+    /// What the copy of the record says, once this engine has written it.
+    copied: Option<RootRecord>,
     path: PathBuf,
     tree: Tree,
     /// What `tree` was persisted as last.
@@ -111,6 +118,9 @@ pub struct Engine {
     damaged: Vec<Finding>,
     noise: Noise,
     uncovered: Vec<Uncovered>,
+    /// Mount points in the root at the last look.
+    mounted: BTreeSet<TreePath>,
+    astray: BTreeMap<TreePath, Astray>,
 }
 
 impl fmt::Debug for Engine {
@@ -167,6 +177,14 @@ impl Engine {
     #[must_use]
     pub fn damaged(&self) -> &[Finding] {
         &self.damaged
+    }
+
+    /// Those of them that are checkpoints.
+    pub fn damaged_checkpoints(&self) -> impl Iterator<Item = &Finding> {
+        let prefix = crate::checkpoint::refs_prefix(self.id());
+        self.damaged
+            .iter()
+            .filter(move |finding| finding.what.starts_with(&prefix))
     }
 
     /// Whether the checkpoint is kept for ever.
@@ -240,6 +258,12 @@ impl Engine {
         self.rules.as_ref().map(Rules::builtin_hits).unwrap_or_default()
     }
 
+    /// What people should know of the rules: git isn't installed, though it is needed here.
+    #[must_use]
+    pub fn rule_notes(&self) -> Vec<String> {
+        self.rules.as_ref().map(Rules::notes).unwrap_or_default()
+    }
+
     /// Checks every object that this root's refs need.
     ///
     /// # Errors
@@ -255,6 +279,19 @@ impl Engine {
                 if !findings.iter().any(|known| known.what == finding.what) {
                     findings.push(finding);
                 }
+            }
+        }
+        let sides = self
+            .store
+            .all_refs(&format!("refs/stepback/{}/side/", self.id()))?;
+        for checkpoint in &self.checkpoints {
+            let what = crate::side::ref_name(self.id(), checkpoint.n);
+            if !sides.contains_key(&what) {
+                let how = format!(
+                    "is missing: checkpoint {} can be looked at, and not be gone back to",
+                    checkpoint.n
+                );
+                findings.push(Finding { what, how });
             }
         }
         Ok(findings)

@@ -6,26 +6,37 @@ use std::sync::Arc;
 use super::attach::pins_prefix;
 use super::{Engine, Environment, Settings};
 use crate::checkpoint::{self, Checkpoint};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::locate::{self, KnownRoot};
 use crate::noise::Noise;
 use crate::oid::Oid;
-use crate::record;
 use crate::redo::{self, RedoEntry};
 use crate::session::{self, Session};
-use crate::state::{self, RootRecord};
+use crate::side;
+use crate::state::RootRecord;
 use crate::store::{Finding, Store};
 use crate::tree::Tree;
 
 impl Engine {
     pub(super) fn load(env: &Environment, store: &Path, id: &str, settings: &Settings) -> Result<Self> {
         let store = Store::open(store)?;
-        let name = state::ref_name(id);
-        let record_commit = store.read_ref(&name)?.ok_or_else(|| Error::Damaged {
-            store: store.path().to_owned(),
-            what: format!("{name} is missing"),
-        })?;
-        let mut record: RootRecord =
-            record::parse(&store, record_commit, &store.read_commit(record_commit)?.message)?;
+        let record = locate::read_record(&store, id)?;
+        Self::with_record(env, store, record, settings)
+    }
+
+    /// As [`Self::load`], of a root whose record may have been built anew.
+    pub(super) fn load_known(env: &Environment, known: &KnownRoot, settings: &Settings) -> Result<Self> {
+        Self::with_record(env, Store::open(&known.store)?, known.record.clone(), settings)
+    }
+
+    fn with_record(
+        env: &Environment,
+        store: Store,
+        mut record: RootRecord,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let id = record.head.root.clone();
+        let id = id.as_str();
         let mut damage = Damage::default();
         let mut checkpoints = damage.load(&store, &checkpoint::refs_prefix(id), |name, commit| {
             Checkpoint::load(&store, id, name, commit)
@@ -38,6 +49,7 @@ impl Engine {
             record.highest = newest.n;
             record.position = Some(newest.n);
         }
+        damage.missing(&store, id, &checkpoints, record.highest)?;
         let pins_prefix = pins_prefix(id);
         let pins = damage
             .load(&store, &pins_prefix, |name, _| Ok(number(name)))?
@@ -64,6 +76,7 @@ impl Engine {
             env: env.clone(),
             settings: settings.clone(),
             store: Arc::new(store),
+            copied: None,
             record,
             path,
             tree: Tree::new(),
@@ -77,6 +90,8 @@ impl Engine {
             damaged: damage.found,
             noise: Noise::default(),
             uncovered: Vec::new(),
+            mounted: Default::default(),
+            astray: Default::default(),
         };
         engine.reload_tree();
         Ok(engine)
@@ -117,6 +132,24 @@ impl Damage {
             }
         }
         Ok(all)
+    }
+
+    /// Names the checkpoints up to `highest` of which only the side record is there.
+    fn missing(&mut self, store: &Store, id: &str, known: &[Checkpoint], highest: u64) -> Result<()> {
+        let prefix = checkpoint::refs_prefix(id);
+        let damaged: Vec<u64> = self.found.iter().filter_map(|f| number(&f.what)).collect();
+        for name in store.all_refs(&side::refs_prefix(id))?.into_keys() {
+            let Some(n) = number(&name).filter(|n| *n <= highest && !damaged.contains(n)) else {
+                continue;
+            };
+            if known.binary_search_by_key(&n, |c| c.n).is_err() {
+                self.found.push(Finding {
+                    what: format!("{prefix}{n}"),
+                    how: "is missing; its side record is there".into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The highest number among the damaged refs below `prefix`.

@@ -7,7 +7,7 @@ use crate::diff::{self, Change};
 use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node, Snapshot};
 use crate::path::TreePath;
-use crate::redo::RedoEntry;
+use crate::redo::{self, RedoEntry};
 use crate::restore::{self, Plan, PlanInput};
 use crate::root::DirHandle;
 use crate::rules::Rules;
@@ -59,7 +59,7 @@ impl Engine {
                 let start = self.session_named(name)?.start;
                 Some(self.checkpoint(start)?.n)
             }
-            Operation::Redo => Some(self.redo.first().ok_or(Error::NothingToRedo)?.before),
+            Operation::Redo => Some(self.newest_redo()?.before),
         };
         let makes_root = self.may_make_root(operation)?;
         let present = if makes_root {
@@ -82,15 +82,46 @@ impl Engine {
         present: Snapshot,
         makes_root: bool,
     ) -> Result<Prepared<'a>> {
-        let mut nothing_to_do = None;
+        let (mut nothing_to_do, mut damaged) = (None, None);
         for target in self.states_that_differ(present)? {
-            let prepared = self.prepare_for(store, operation, target, present, makes_root)?;
-            if !prepared.plan.is_noop() {
-                return Ok(prepared);
+            match self.prepare_for(store, operation, target, present, makes_root) {
+                Ok(prepared) if !prepared.plan.is_noop() => return Ok(prepared),
+                Ok(prepared) => drop(nothing_to_do.get_or_insert(prepared)),
+                // One further back may be whole.
+                Err(error @ Error::Damaged { .. }) => drop(damaged.get_or_insert(error)),
+                Err(error) => return Err(error),
             }
-            nothing_to_do.get_or_insert(prepared);
         }
-        nothing_to_do.ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))
+        match (nothing_to_do, damaged) {
+            (Some(prepared), None) => Ok(prepared),
+            (_, Some(error)) => Err(error),
+            (None, None) => Err(Error::NoSuchCheckpoint("yet".into())),
+        }
+    }
+
+    /// The entry that a redo takes: not an older one in the place of a newer one that can't be read.
+    fn newest_redo(&self) -> Result<&RedoEntry> {
+        let prefix = redo::refs_prefix(self.id());
+        let newest = self.redo.first();
+        let damaged = self.damaged.iter().find(|finding| {
+            let k = finding
+                .what
+                .strip_prefix(&prefix)
+                .and_then(|k| k.parse::<u64>().ok());
+            k.is_some_and(|k| newest.is_none_or(|newest| newest.k < k))
+        });
+        match damaged {
+            Some(finding) => Err(Error::DamagedRecord {
+                store: self.store.path().to_owned(),
+                what: format!(
+                    "the latest redo entry, {}, can't be read: {}",
+                    finding.what, finding.how
+                ),
+                hint: "`stepback recover` takes it off the stack; `stepback rewind N` goes to any checkpoint"
+                    .into(),
+            }),
+            None => newest.ok_or(Error::NothingToRedo),
+        }
     }
 
     fn prepare_for<'a>(
@@ -114,7 +145,7 @@ impl Engine {
         };
         let left = entry
             .as_ref()
-            .map(|entry| entry.plan(store))
+            .map(|entry| plan_of(store, entry))
             .transpose()?
             .map(|plan| left_by(&plan));
         let mut changes = match (operation, &entry) {
@@ -136,7 +167,11 @@ impl Engine {
             changes.insert(0, root);
         }
         let side = match self.checkpoint(target) {
-            Ok(checkpoint) => Side::load(store, self.id(), checkpoint.n)?,
+            Ok(checkpoint) => match Side::load(store, self.id(), checkpoint.n) {
+                // A redo changes only paths that its own plan knows.
+                Err(Error::Damaged { .. }) if entry.is_some() => Side::default(),
+                side => side?,
+            },
             // Only a redo gets here: its checkpoint was dropped, its entry lives on.
             Err(_) => Side::default(),
         };
@@ -324,8 +359,7 @@ impl Engine {
     /// their way. Later edits elsewhere stay.
     fn redo_changes(&self, store: &Store, present: Snapshot, entry: &RedoEntry) -> Result<Vec<Change>> {
         let modes = &self.record.modes;
-        let wanted: BTreeMap<TreePath, Option<Node>> = entry
-            .plan(store)?
+        let wanted: BTreeMap<TreePath, Option<Node>> = plan_of(store, entry)?
             .steps
             .into_iter()
             .map(|step| (step.path, step.from))
@@ -404,14 +438,36 @@ impl Engine {
                 let parent = self.path.parent().unwrap_or(&self.path);
                 let same_disk = parent.is_dir() && state::file_system_id(parent)? == self.record.parent_fsid;
                 let whole = matches!(operation, Operation::Rewind(_));
-                if whole && same_disk && !self.record.mount_point && !self.path.exists() {
-                    Ok(true)
-                } else {
-                    Err(Error::RootMissing(self.path.clone()))
+                let cannot = |why| {
+                    let path = self.path.clone();
+                    Err(Error::CannotMakeRoot { path, why })
+                };
+                match () {
+                    () if self.record.mount_point || !whole => Err(self.missing()),
+                    () if !parent.is_dir() => cannot("the directory that held it isn't there either"),
+                    () if !same_disk => cannot("another file system is where it was"),
+                    () if self.path.exists() => cannot("something else is in its place"),
+                    () => Ok(true),
                 }
             }
         }
     }
+}
+
+/// The plan of a redo entry.
+fn plan_of(store: &Store, entry: &RedoEntry) -> Result<Plan> {
+    entry.plan(store).map_err(|error| match error {
+        Error::Damaged { store, what } => Error::DamagedRecord {
+            store,
+            what: format!("redo entry {}: {what}", entry.k),
+            hint: format!(
+                "`stepback rewind {}` goes to the state before that operation; `stepback recover` takes the entry off \
+                 the stack",
+                entry.before
+            ),
+        },
+        other => other,
+    })
 }
 
 /// What an operation left at each path of its plan.

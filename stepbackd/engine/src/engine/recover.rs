@@ -1,18 +1,23 @@
 //! Operations that were interrupted: what is known of them, and finishing or undoing them.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::operation::Expected;
-use super::{Context, Engine};
-use crate::error::{Error, Result};
+use super::{Context, Engine, Presence, Scope, Why};
+use crate::checkpoint::Trigger;
+use crate::durable;
+use crate::error::{At, Error, Result};
 use crate::oid::Oid;
-use crate::redo::RedoEntry;
+use crate::redo::{self, RedoEntry};
 use crate::restore::{self, JournalHeader, Kept, OperationKind};
+use crate::session;
 use crate::state::Sighting;
-use crate::store::{Expected as Ref, Store};
+use crate::store::{Expected as Ref, Finding, Store};
 
 /// How `recover` ended.
 #[derive(Debug)]
@@ -63,7 +68,11 @@ impl Engine {
     /// # Errors
     /// [`Error::RootMissing`], [`Error::RootReplaced`]; those of the disk and the store: it can be called again.
     pub fn recover(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
-        self.with_reserve(|engine| engine.recover_once(undo, cx))
+        let (notes, left) = self.clear_the_way(cx)?;
+        let mut recovered = self.with_reserve(|engine| engine.recover_once(undo, cx))?;
+        recovered.notes.splice(0..0, notes);
+        recovered.kept.extend(left);
+        Ok(recovered)
     }
 
     fn recover_once(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
@@ -137,6 +146,68 @@ impl Engine {
             self.redo.sort_by_key(|entry| std::cmp::Reverse(entry.k));
         }
         Ok(())
+    }
+
+    /// Sets aside what can't be read and would stand in the way of every later operation: a damaged journal, damaged redo
+    /// entries and sessions. Says what, and names what an operation without a journal left below the root.
+    fn clear_the_way(&mut self, cx: &Context<'_>) -> Result<(Vec<String>, Vec<Kept>)> {
+        let (mut notes, mut left) = (Vec::new(), Vec::new());
+        if let Err(error @ Error::DamagedRecord { .. }) = self.unfinished() {
+            let aside = restore::set_aside(&self.store.root_dir(self.id())?)?;
+            notes.push(format!(
+                "{error}; it is set aside as {}, and what the operation had done stays",
+                aside.display()
+            ));
+            if self.presence() == Presence::Here {
+                self.capture(Scope::All, &Why::plain(Trigger::AfterOperation), cx)?;
+                left.extend(self.tree.not_captured().into_iter().filter_map(|entry| {
+                    let (_, name) = entry.path.split_last()?;
+                    crate::path::is_temporary(name).then(|| Kept {
+                        path: entry.path.clone(),
+                        reason: "an operation whose journal can't be read has left it".into(),
+                    })
+                }));
+            }
+        }
+        for finding in self.damaged_records()? {
+            self.note_set_aside(&finding)?;
+            self.store.delete_ref(&finding.what)?;
+            self.damaged.retain(|known| known.what != finding.what);
+            let id = self.id().to_owned();
+            self.redo.retain(|entry| entry.ref_name(&id) != finding.what);
+            notes.push(format!("{} is set aside: {}", finding.what, finding.how));
+        }
+        Ok((notes, left))
+    }
+
+    /// Redo entries and sessions that can't be read.
+    fn damaged_records(&self) -> Result<Vec<Finding>> {
+        let prefixes = [redo::refs_prefix(self.id()), session::refs_prefix(self.id())];
+        let is_one = |f: &&Finding| prefixes.iter().any(|prefix| f.what.starts_with(prefix));
+        let mut found: Vec<Finding> = self.damaged.iter().filter(is_one).cloned().collect();
+        for entry in &self.redo {
+            match entry.plan(&self.store) {
+                Ok(_) => {}
+                Err(error @ Error::Damaged { .. }) => found.push(Finding {
+                    what: entry.ref_name(self.id()),
+                    how: error.to_string(),
+                }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A line in `set-aside` of the root's directory in the store, for whoever wants to look into it later.
+    fn note_set_aside(&self, finding: &Finding) -> Result<()> {
+        let file = self.store.root_dir(self.id())?.join("set-aside");
+        let mut text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).at(&file),
+        };
+        text.extend_from_slice(format!("{} {}\n", finding.what, finding.how).as_bytes());
+        durable::write(&file, &text)
     }
 
     /// Takes the directory that an operation made in the place of the missing root for the root.

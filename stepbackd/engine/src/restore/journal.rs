@@ -7,6 +7,7 @@
 //!   the file for step number i of the plan is named i there. `opened` are directories that the owner could not write
 //!   to and that were opened for the time of the operation, with the bits to put back. Generation 0.
 //! - `recovery-K`: the same two lists for the K-th attempt to finish or undo it, K from 1.
+//! - `damaged-*`: one of these files that could not be read, set aside by `recover`.
 //! - `staged-K`: empty; in generation K's staging directories every file is complete. Without it they may hold half
 //!   written files, and nothing in the tree was changed from them.
 //!
@@ -15,7 +16,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,11 @@ pub(super) struct Generation {
     pub opened: Vec<Opened>,
 }
 
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub version: u32,
@@ -124,7 +130,7 @@ impl Journal {
 /// The operation that was interrupted, if there is one. `journal_dir` is the root's directory of its store.
 ///
 /// # Errors
-/// When there is a journal that can't be read.
+/// [`Error::DamagedRecord`] when there is a journal that can't be read: see [`set_aside`].
 pub fn unfinished(journal_dir: &Path) -> Result<Option<JournalHeader>> {
     Ok(read(journal_dir)?.map(|journal| journal.header))
 }
@@ -141,17 +147,47 @@ pub(super) fn read(dir: &Path) -> Result<Option<Journal>> {
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_damage(&error) => return Err(damaged(dir, JOURNAL, &error)),
         Err(error) => return Err(error).at(path),
     };
-    let journal: Journal = decode(dir, JOURNAL, &bytes)?;
-    if journal.version != VERSION {
-        let what = format!("its journal is of version {}, not {VERSION}", journal.version);
-        return Err(Error::Damaged {
-            store: dir.to_owned(),
-            what,
+    let version: Versioned = decode(dir, JOURNAL, &bytes)?;
+    if version.version != VERSION {
+        return Err(Error::Refused {
+            message: format!(
+                "an interrupted operation has a journal of version {}, this program knows {VERSION}",
+                version.version
+            ),
+            hint: "use the newer stepback that wrote it".into(),
         });
     }
-    Ok(Some(journal))
+    decode(dir, JOURNAL, &bytes).map(Some)
+}
+
+/// Takes a journal that can't be read out of the way, under a name beside it, and gives that name. What the operation had
+/// done stays done.
+///
+/// # Errors
+/// What the system says; then the journal stands.
+pub fn set_aside(dir: &Path) -> Result<PathBuf> {
+    let to = put_aside(dir, JOURNAL)?;
+    // They belong to it. One that can't go now goes with the next operation.
+    let _ = remove_attempts(dir);
+    Ok(to)
+}
+
+fn put_aside(dir: &Path, name: &str) -> Result<PathBuf> {
+    let to = (1..)
+        .map(|k| dir.join(format!("damaged-{name}-{k}")))
+        .find(|to| !to.exists())
+        .expect("numbers don't run out");
+    fs::rename(dir.join(name), &to).at(dir.join(name))?;
+    sync_dir(dir)?;
+    Ok(to)
+}
+
+/// Whether a file that is there can't be read for what it is or for what became of its disk. Other errors may pass.
+fn is_damage(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::IsADirectory || error.raw_os_error() == Some(nix::errno::Errno::EIO as i32)
 }
 
 /// Remembers one more attempt; returns its number.
@@ -169,7 +205,16 @@ pub(super) fn later_generations(dir: &Path) -> Result<Vec<Generation>> {
     for number in 1.. {
         let name = recovery_name(number);
         match fs::read(dir.join(&name)) {
-            Ok(bytes) => generations.push(decode(dir, &name, &bytes)?),
+            Ok(bytes) => match decode(dir, &name, &bytes) {
+                Ok(generation) => generations.push(generation),
+                // What it staged is named by the next capture; everything else can be finished without it.
+                Err(_) => {
+                    put_aside(dir, &name)?;
+                    let nothing = Generation::default();
+                    write_durably(dir, &name, &encode(dir, &nothing)?)?;
+                    generations.push(nothing);
+                }
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(error).at(dir.join(name)),
         }
@@ -230,10 +275,15 @@ fn encode<T: Serialize>(dir: &Path, value: &T) -> Result<Vec<u8>> {
 }
 
 fn decode<T: for<'de> Deserialize<'de>>(dir: &Path, name: &str, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Damaged {
+    serde_json::from_slice(bytes).map_err(|error| damaged(dir, name, &error))
+}
+
+fn damaged(dir: &Path, name: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::DamagedRecord {
         store: dir.to_owned(),
-        what: format!("its {name} can't be read: {error}"),
-    })
+        what: format!("the {name} of an interrupted operation can't be read: {error}"),
+        hint: "`stepback recover` sets it aside; every checkpoint stays usable".into(),
+    }
 }
 
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {

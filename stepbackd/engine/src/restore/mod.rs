@@ -45,7 +45,7 @@ mod tests;
 
 pub use apply::{Applied, ApplyContext, apply};
 pub use converge::{Outcome, Recovered, recover};
-pub use journal::{JournalHeader, OperationKind, clear as finish, unfinished};
+pub use journal::{JournalHeader, OperationKind, clear as finish, set_aside, unfinished};
 pub use plan::{IgnoredBy, LookUp, PlanInput, plan};
 pub use record::{decode_plan, encode_plan};
 pub use step::{Kept, NotCovered, Plan, PlanId, PlannedChange, Step};

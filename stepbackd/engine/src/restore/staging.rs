@@ -96,6 +96,7 @@ pub(super) fn stage(
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     notes.sort();
+    notes.extend(owners.parted());
     Ok(notes)
 }
 
@@ -267,6 +268,8 @@ impl Stager<'_> {
 /// in its place.
 pub(super) struct Owners {
     wanted: HashMap<TreePath, Owner>,
+    /// Files to be replaced that have other names, too.
+    linked: Vec<TreePath>,
 }
 
 struct Owner {
@@ -274,16 +277,43 @@ struct Owner {
     gid: u32,
     /// Of what is replaced.
     replaced: Option<FileType>,
+    /// Of what is new: only we, whose it will be, may make anything in its directory. Whose it was isn't recorded: in a
+    /// directory of others, set-id bits would turn somebody's program into one of ours.
+    own_ground: bool,
 }
 
+/// So many files that part from their other names are named.
+const LINKED_NAMED_MAX: usize = 3;
+
 impl Owners {
+    /// What is said of files that part from their other names.
+    fn parted(&self) -> Option<String> {
+        let named: Vec<_> = self
+            .linked
+            .iter()
+            .take(LINKED_NAMED_MAX)
+            .map(ToString::to_string)
+            .collect();
+        let more = match self.linked.len() - named.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        (!named.is_empty()).then(|| {
+            format!(
+                "{}{more}: now a file of its own, no hard link; its other names keep the bytes that they had",
+                named.join(", ")
+            )
+        })
+    }
+
     /// By what stands there now.
     pub fn of(ground: &Ground<'_>, works: &[Work]) -> Self {
         let mut owners = Self {
             wanted: HashMap::new(),
+            linked: Vec::new(),
         };
-        // By directory: the group of what is made in it.
-        let mut groups: HashMap<TreePath, u32> = HashMap::new();
+        // By directory: the group of what is made in it, and whether nobody else may make anything in it.
+        let mut groups: HashMap<TreePath, (u32, bool)> = HashMap::new();
         let mut last: Option<(TreePath, Option<OwnedFd>)> = None;
         let (uid, own_gid) = (Uid::effective().as_raw(), Gid::effective().as_raw());
         for work in works
@@ -303,26 +333,44 @@ impl Owners {
                     uid: stat.uid,
                     gid: stat.gid,
                     replaced: Some(stat.kind),
+                    own_ground: false,
                 };
                 owners.wanted.insert(work.path.clone(), owner);
+                if stat.kind == FileType::File && stat.nlink > 1 {
+                    owners.linked.push(work.path.clone());
+                }
                 continue;
             }
-            let gid = *groups.entry(parent).or_insert_with(|| {
-                let stat = dir.and_then(|dir| Stat::of(dir).ok());
-                stat.filter(|stat| stat.mode & 0o2000 != 0)
-                    .map_or(own_gid, |stat| stat.gid)
+            let (gid, own_ground) = *groups.entry(parent).or_insert_with(|| {
+                let Some(stat) = dir.and_then(|dir| Stat::of(dir).ok()) else {
+                    return (own_gid, false);
+                };
+                let hands_on = stat.mode & 0o2000 != 0;
+                let closed = match stat.mode & 0o022 {
+                    0 => true,
+                    0o020 => stat.gid == own_gid,
+                    _ => false,
+                };
+                (
+                    if hands_on { stat.gid } else { own_gid },
+                    stat.uid == uid && closed,
+                )
             });
             let hands_on = work
                 .to
                 .as_ref()
                 .is_some_and(|to| to.kind == Kind::Dir && to.perm.bits() & 0o2000 != 0);
-            groups.insert(work.path.clone(), if hands_on { gid } else { own_gid });
+            groups.insert(
+                work.path.clone(),
+                (if hands_on { gid } else { own_gid }, own_ground),
+            );
             owners.wanted.insert(
                 work.path.clone(),
                 Owner {
                     uid,
                     gid,
                     replaced: None,
+                    own_ground,
                 },
             );
         }
@@ -342,9 +390,12 @@ impl Owners {
     /// Only with the owner and group of the replaced file; a new one must be ours.
     fn may_have_set_id(&self, path: &TreePath, stat: &Stat) -> bool {
         let ours = (Uid::effective().as_raw(), Gid::effective().as_raw());
-        let replaced = self.wanted.get(path).filter(|owner| owner.replaced.is_some());
-        let wanted = replaced.map_or(Some(ours), |owner| Some((owner.uid, owner.gid)));
-        wanted == Some((stat.uid, stat.gid))
+        let wanted = match self.wanted.get(path) {
+            Some(owner) if owner.replaced.is_some() => (owner.uid, owner.gid),
+            Some(owner) if !owner.own_ground => return false,
+            _ => ours,
+        };
+        wanted == (stat.uid, stat.gid)
     }
 }
 

@@ -9,7 +9,7 @@ use super::step::Step;
 use super::table::{OnDisk, Target, Verdict, verdict};
 use crate::error::{At, Result};
 use crate::node::{Kind, Node, Perm, Reason};
-use crate::path::{DOT_GIT, TEMPORARY_PREFIX, TreePath};
+use crate::path::{DOT_GIT, TreePath, is_temporary};
 use crate::root::{DirHandle, FileType, Stat};
 
 const GIT_INSIDE: &str = ".git inside";
@@ -316,7 +316,7 @@ impl Sweep {
             if name == DOT_GIT {
                 self.kept.push((path.clone(), GIT_INSIDE.into()));
                 stays = true;
-            } else if name.starts_with(TEMPORARY_PREFIX) {
+            } else if is_temporary(&name) {
                 self.kept.push((path.clone(), TEMPORARY_INSIDE.into()));
                 stays = true;
             } else {

@@ -77,7 +77,14 @@ pub(super) fn config(git: &GitEnvironment, dir: &Path) -> Result<Option<Config>>
             &mut |field| {
                 value = Some(field.to_vec());
             },
-        )?;
+        )
+        .map_err(|error| match error {
+            Error::Rules { path, why } => Error::Rules {
+                path,
+                why: format!("core.excludesFile: {why}"),
+            },
+            other => other,
+        })?;
         config.excludes_file = value.map(|value| as_path(&value).to_owned());
     }
     Ok(Some(config))
@@ -126,9 +133,26 @@ pub(super) fn tracked(
             "-z",
             "--stage",
         ];
-        return run(git, dir, &arguments, 0, &mut each);
+        return run(git, dir, &arguments, 0, &mut each).map_err(|error| of_index(error, git_dir));
     }
-    run(git, dir, &["ls-files", "-z", "--stage"], 0, &mut each)
+    run(git, dir, &["ls-files", "-z", "--stage"], 0, &mut each).map_err(|error| of_index(error, git_dir))
+}
+
+/// What git says of an index that it can't read doesn't name the file.
+fn of_index(error: Error, git_dir: &GitDir) -> Error {
+    match error {
+        Error::Rules { why, .. } if why.contains("index") || why.contains("bad signature") => Error::Rules {
+            path: git_dir.own.join("index"),
+            why,
+        },
+        other => other,
+    }
+}
+
+/// The file that git complains of in `said`, as in `bad config line 1 in file .git/config`.
+fn file_named(said: &str, dir: &Path) -> Option<PathBuf> {
+    let named = said.split_once(" in file ")?.1.trim();
+    Some(dir.join(named))
 }
 
 /// `sha1` or `sha256`.
@@ -251,9 +275,14 @@ fn run(
         Some(line) => line,
         None => "it said nothing",
     };
+    let verb = if arguments.contains(&"ls-files") {
+        "ls-files"
+    } else {
+        arguments[0]
+    };
     Err(Error::Rules {
-        path: dir.to_owned(),
-        why: format!("git {} failed: {why}", arguments[0]),
+        path: file_named(why, dir).unwrap_or_else(|| dir.to_owned()),
+        why: format!("git {verb} failed: {why}"),
     })
 }
 

@@ -5,6 +5,29 @@ use super::pattern::{Patterns, Says};
 use super::wildmatch::{self, Options};
 use crate::tree::together;
 
+/// Whether a pattern can take anything in.
+///
+/// # Errors
+/// Why not.
+pub fn check_include(pattern: &str) -> Result<(), &'static str> {
+    let plain = pattern.trim_end_matches([' ', '\r']);
+    let plain = plain.strip_prefix('!').unwrap_or(plain);
+    let parts = || plain.trim_matches('/').split('/');
+    match plain {
+        _ if plain.trim_matches('/').is_empty() => Err("it names nothing"),
+        _ if pattern.contains(['\n', '\0']) => Err("it has a line break or a NUL in it"),
+        _ if pattern.starts_with('#') => Err("it is a comment; `\\#` begins a name with a `#`"),
+        _ if parts().any(|part| matches!(part, "." | "..")) => {
+            Err("a part of it is '.' or '..'; it is relative to the root")
+        }
+        _ if parts().any(str::is_empty) => Err("a part of it is empty"),
+        _ if !wildmatch::is_whole(plain.as_bytes()) => {
+            Err("it ends within a '[' or after a '\\'; `\\[` is a '[' itself")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The include patterns of a root, in gitignore's language, relative to the root.
 #[derive(Debug, Default)]
 pub(super) struct Include {
@@ -87,5 +110,42 @@ mod tests {
         assert!(below("**/node_modules/mine", "a/node_modules"));
         assert!(below("a/*/dist/x", "a/b"));
         assert!(!below("a/*/dist/x", "a/b/lib"));
+    }
+
+    #[test]
+    fn a_pattern_that_can_take_nothing_in_is_told() {
+        for good in [
+            "a",
+            "*.env",
+            "/a/b/",
+            "!x",
+            "[a-z]*",
+            "[]x]",
+            "[!]]",
+            r"\[x",
+            "a/**/b",
+            "[[:alpha:]]",
+            "ä ö",
+        ] {
+            assert_eq!(check_include(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            " ",
+            "/",
+            "!",
+            "#x",
+            "[a",
+            "a[",
+            "[]",
+            "[[:alpha:]",
+            "x\\",
+            "../x",
+            "a/./b",
+            "a//b",
+            "a\nb",
+        ] {
+            assert!(check_include(bad).is_err(), "{bad:?}");
+        }
     }
 }

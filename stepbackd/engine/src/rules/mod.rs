@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use include::check_include;
 pub use outside::{AboveRules, OutsideRules};
 pub(crate) use place::{Below, DirRules, Place};
 
@@ -77,6 +78,8 @@ pub struct Rules {
     source: Source,
     include: Include,
     forgotten: BTreeSet<TreePath>,
+    /// Directories that are left out as they are now.
+    astray: BTreeSet<TreePath>,
     max_file_size: u64,
     /// Bit by bit, which built-in patterns left something out.
     hits: AtomicU32,
@@ -132,6 +135,7 @@ impl Rules {
             },
             include: Include::new(include),
             forgotten: forgotten.iter().cloned().collect(),
+            astray: BTreeSet::new(),
             max_file_size,
             hits: AtomicU32::new(0),
             outermost: outside::place(&outside, &above),
@@ -152,6 +156,7 @@ impl Rules {
             source: Source::Recorded(Box::new(Recorded::new(Store::open(store.path())?, snapshot.tree))),
             include: Include::new(&outside.include),
             forgotten: BTreeSet::new(),
+            astray: BTreeSet::new(),
             max_file_size: outside.max_file_size,
             hits: AtomicU32::new(0),
             outermost: outside::place(&base, &outside.above),
@@ -294,6 +299,16 @@ impl Rules {
     /// Whether `forget` left out this very path.
     pub(crate) fn is_forgotten(&self, path: &[u8]) -> bool {
         !self.forgotten.is_empty() && TreePath::new(path).is_ok_and(|path| self.forgotten.contains(&path))
+    }
+
+    /// Leaves these very paths out until this is called again, each with a name.
+    pub(crate) fn leave_out<'a>(&mut self, paths: impl Iterator<Item = &'a TreePath>) {
+        self.astray = paths.cloned().collect();
+    }
+
+    /// Whether [`Self::leave_out`] named this very path.
+    pub(crate) fn is_astray(&self, path: &[u8]) -> bool {
+        !self.astray.is_empty() && TreePath::new(path).is_ok_and(|path| self.astray.contains(&path))
     }
 
     /// The place that the root is entered from.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::pattern::{Patterns, Says};
 use super::repo::Repo;
 use super::{Rules, builtin};
-use crate::path::{DOT_GIT, TEMPORARY_PREFIX};
+use crate::path::DOT_GIT;
 
 /// How a directory is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,10 +228,7 @@ impl Place {
     }
 }
 
-/// What no rule can bring in: git's own, our temporary files, and aider's two history files, which are conversation.
+/// What no rule can bring in: git's own, and aider's two history files, which are conversation.
 fn never_captured(path: &[u8], name: &[u8]) -> bool {
-    name == DOT_GIT
-        || name.starts_with(TEMPORARY_PREFIX)
-        || path == b".aider.chat.history.md"
-        || path == b".aider.input.history"
+    name == DOT_GIT || path == b".aider.chat.history.md" || path == b".aider.input.history"
 }

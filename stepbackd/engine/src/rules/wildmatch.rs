@@ -28,6 +28,24 @@ pub(super) fn matches(pattern: &[u8], text: &[u8], options: Options) -> bool {
     run(pattern, text, options) == End::Match
 }
 
+/// Whether every `[` of the pattern has its end, and every backslash a byte after it. Other patterns match nothing.
+pub(super) fn is_whole(pattern: &[u8]) -> bool {
+    let mut p = 0;
+    while let Some(byte) = pattern.get(p) {
+        match byte {
+            b'\\' if p + 1 == pattern.len() => return false,
+            b'\\' => p += 1,
+            b'[' => match class(pattern, p + 1, b'a', false) {
+                Some((_, end)) => p = end,
+                None => return false,
+            },
+            _ => {}
+        }
+        p += 1;
+    }
+    true
+}
+
 /// Whether a byte has a meaning of its own in a pattern.
 pub(super) const fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')

@@ -13,7 +13,7 @@ use super::scan::{OPEN_MAX, Task, Visit, Walk, at_path, lock};
 use super::work::Work;
 use crate::error::Error;
 use crate::node::Reason;
-use crate::path::TreePath;
+use crate::path::{TreePath, is_temporary};
 use crate::root::{FileType, Stat};
 use crate::rules::Below;
 
@@ -148,6 +148,9 @@ impl Walk<'_> {
         };
         let new = match stat.kind {
             _ if self.cx.rules.is_forgotten(path) => Some(left(Reason::Forgotten, &stat)),
+            _ if self.cx.rules.is_astray(path) => Some(left(Reason::Special, &stat)),
+            // What a crash has left of an operation, or somebody's own of such a name: either way it is named.
+            _ if is_temporary(&item.name) => Some(left(Reason::Special, &stat)),
             FileType::Dir => return self.look_at_dir(building, dir, item, below, &stat, path),
             FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old),
             FileType::File if stat.size > self.cx.max_file_size => Some(left(Reason::TooLarge, &stat)),

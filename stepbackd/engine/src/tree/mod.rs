@@ -284,6 +284,15 @@ impl Tree {
         }
     }
 
+    /// Inode number of the captured directory at a path.
+    #[must_use]
+    pub fn dir_ino(&self, path: &TreePath) -> Option<u64> {
+        match self.root.as_ref()?.find(path)? {
+            Slot::Dir(dir) => Some(dir.ino),
+            _ => None,
+        }
+    }
+
     /// Everything left out, sorted by path.
     #[must_use]
     pub fn not_captured(&self) -> Vec<NotCaptured> {

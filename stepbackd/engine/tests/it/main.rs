@@ -18,5 +18,6 @@ mod forget_faults;
 mod operations;
 mod property;
 mod property_rules;
+mod records;
 mod store_describes_itself;
 mod support;

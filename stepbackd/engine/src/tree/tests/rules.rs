@@ -431,13 +431,21 @@ fn forgotten_and_own_names_are_left_out() {
     at.forgotten = vec![path("d/secret")];
     for file in [
         "d/secret/x",
-        "d/.stepback-tmp-1",
+        "d/.stepback-tmp-0123456789abcdef",
+        "d/.stepback-tmp-mine",
         ".aider.chat.history.md",
         "d/.aider.input.history",
         "e",
     ] {
         at.write(file, "");
     }
-    assert_eq!(captured(&mut at), set(&["d/.aider.input.history", "e"]));
-    assert_eq!(at.tree.not_captured().len(), 1);
+    assert_eq!(
+        captured(&mut at),
+        set(&["d/.aider.input.history", "d/.stepback-tmp-mine", "e"])
+    );
+    let named: Vec<_> = at.tree.not_captured().into_iter().map(|n| n.path).collect();
+    assert_eq!(
+        named,
+        [path("d/.stepback-tmp-0123456789abcdef"), path("d/secret")]
+    );
 }

@@ -1,0 +1,95 @@
+//! Which directories below a root have a file system mounted on them.
+//!
+//! Bind mounts have the device of what they are bound to, so that no `stat` tells them apart: the kernel's own list does.
+//! Where there is none (no Linux, no `/proc`), nothing is known of mount points.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::TreePath;
+
+const LIST: &str = "/proc/self/mountinfo";
+
+/// What a root's record says of mount points in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownMounts {
+    /// They were mounted when they were captured last.
+    pub points: BTreeSet<TreePath>,
+    /// Captured directories over which something was mounted later.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub covered: BTreeSet<TreePath>,
+}
+
+/// Why what is at a mount point isn't captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Astray {
+    /// It was mounted when it was captured; now it isn't, and the directory is empty.
+    Unmounted,
+    /// Something is mounted over captured files.
+    Covered,
+}
+
+/// Mount points strictly below `root`, an absolute path without links; `None` when the system doesn't tell.
+#[must_use]
+pub fn below(root: &Path) -> Option<BTreeSet<TreePath>> {
+    Some(parse(&fs::read(LIST).ok()?, root))
+}
+
+fn parse(list: &[u8], root: &Path) -> BTreeSet<TreePath> {
+    let lines = list.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points
+        .filter_map(|point| {
+            let point = unescape(point);
+            let below = Path::new(OsStr::from_bytes(&point)).strip_prefix(root).ok()?;
+            // What is below a `.git` is no matter of ours.
+            TreePath::from_path(below).ok().filter(|path| !path.is_root())
+        })
+        .collect()
+}
+
+/// Space, tab, line break and backslash stand as `\ooo`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        let digits = (*byte == b'\\').then(|| after.get(..3)).flatten();
+        let value = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match value {
+            Some(value) => {
+                bytes.push(value);
+                rest = &after[3..];
+            }
+            None => bytes.push(*byte),
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_read_and_unescaped() {
+        let list = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     30 22 0:40 / /p rw - tmpfs t rw\n\
+                     31 30 0:41 / /p/a\\040b/c\\134 rw shared:1 - tmpfs t rw\n\
+                     32 30 8:1 /x /p/bound rw - ext4 /dev/sda1 rw\n\
+                     33 30 8:1 /x /p/.git/x rw - ext4 /dev/sda1 rw\n\
+                     34 22 0:42 / /pq rw - tmpfs t rw\nshort\n";
+        let found: Vec<String> = parse(list, Path::new("/p"))
+            .iter()
+            .map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned())
+            .collect();
+        assert_eq!(found, ["a b/c\\", "bound"]);
+    }
+}

@@ -1,0 +1,274 @@
+//! Records of a root's own that go or rot: each is named, and none holds the root up for ever.
+
+use std::fs;
+use std::path::PathBuf;
+
+use stepback_engine::Error;
+use stepback_engine::engine::{AttachRequest, Operation, Select};
+
+use crate::support::Sandbox;
+
+/// Three checkpoints, a rewind to the first with its redo entry, an ended session.
+fn worked_on() -> Sandbox {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "v1\n").unwrap());
+    sandbox
+        .on(|engine, cx| {
+            engine.session_start(Some("work"), None, None, cx)?;
+            engine.session_end(None, cx)
+        })
+        .unwrap();
+    sandbox.write("a", "v2\n");
+    sandbox.capture();
+    sandbox.rewind(1);
+    sandbox
+}
+
+fn ref_file(sandbox: &mut Sandbox, below: &str) -> PathBuf {
+    let id = sandbox.engine().id().to_owned();
+    sandbox
+        .engine()
+        .store_path()
+        .join(format!("refs/stepback/{id}/{below}"))
+}
+
+fn journal(sandbox: &mut Sandbox) -> PathBuf {
+    let id = sandbox.engine().id().to_owned();
+    sandbox
+        .engine()
+        .store_path()
+        .join(format!("stepback/{id}/journal"))
+}
+
+fn recover(sandbox: &mut Sandbox) -> stepback_engine::engine::Recovered {
+    sandbox.on(|engine, cx| engine.recover(false, cx)).unwrap()
+}
+
+#[test]
+fn a_damaged_journal_is_set_aside_by_recover_and_the_tree_is_captured() {
+    for bytes in ["", "{\"version\":1,", "{}", "garbage"] {
+        let mut sandbox = worked_on();
+        let journal = journal(&mut sandbox);
+        fs::write(&journal, bytes).unwrap();
+        sandbox.write("half", "done\n");
+        let left = ".stepback-tmp-0123456789abcdef";
+        sandbox.write(&format!("{left}/0"), "somebody's bytes\n");
+        let refused = sandbox.execute(&Operation::Redo).unwrap_err();
+        assert!(matches!(refused, Error::DamagedRecord { .. }), "{refused}");
+        assert!(refused.hint().contains("stepback recover"), "{}", refused.hint());
+
+        let recovered = recover(&mut sandbox);
+        assert!(recovered.interrupted.is_none());
+        assert!(recovered.notes[0].contains("damaged-journal-1"), "{recovered:?}");
+        assert_eq!(recovered.kept[0].path.to_string(), left, "{recovered:?}");
+        assert_eq!(
+            fs::read_to_string(journal.with_file_name("damaged-journal-1")).unwrap(),
+            bytes
+        );
+        let saved = sandbox.engine().position().unwrap();
+        assert_eq!(
+            sandbox.read(&format!("{left}/0")).as_deref(),
+            Some("somebody's bytes\n")
+        );
+        sandbox.execute(&Operation::Redo).unwrap();
+        assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
+        sandbox.rewind(1);
+        assert_eq!(sandbox.read("half"), None);
+        sandbox.rewind(saved);
+        assert_eq!(sandbox.read("half").as_deref(), Some("done\n"));
+        assert!(recover(&mut sandbox).notes.is_empty());
+    }
+}
+
+#[test]
+fn a_journal_of_a_later_version_stays() {
+    let mut sandbox = worked_on();
+    let journal = journal(&mut sandbox);
+    fs::write(&journal, "{\"version\":2}").unwrap();
+    let refused = sandbox.on(|engine, cx| engine.recover(false, cx)).unwrap_err();
+    assert!(
+        matches!(refused, Error::Refused { .. }) && refused.hint().contains("newer"),
+        "{refused}"
+    );
+    assert!(journal.exists());
+}
+
+/// How a ref can be bad: gone, empty (what a power cut leaves), garbage, an object that isn't there.
+const BAD: [Option<&str>; 4] = [
+    None,
+    Some(""),
+    Some("garbage\n"),
+    Some("0123456789012345678901234567890123456789\n"),
+];
+
+fn spoil(file: &std::path::Path, bad: Option<&str>) {
+    match bad {
+        None => fs::remove_file(file).unwrap(),
+        Some(text) => fs::write(file, text).unwrap(),
+    }
+}
+
+#[test]
+fn attach_builds_a_bad_root_record_anew() {
+    for bad in BAD {
+        for with_copy in [true, false] {
+            let mut sandbox = worked_on();
+            sandbox.engine().pin(2, true).unwrap();
+            sandbox.write("a", "v3\n");
+            let highest = sandbox.capture().id;
+            let store = sandbox.engine().store_path().to_owned();
+            let id = sandbox.engine().id().to_owned();
+            let root_ref = ref_file(&mut sandbox, "root");
+            let checkpoints = sandbox.engine().checkpoints().len();
+            // The newest number is only in a ref that can't be read: it counts all the same.
+            let newest = store.join(format!("refs/checkpoints/{id}/watch/{highest}"));
+            fs::write(&newest, "").unwrap();
+            spoil(&root_ref, bad);
+            if !with_copy {
+                fs::remove_file(store.join(format!("stepback/{id}/root.json"))).unwrap();
+            }
+            sandbox.engine = None;
+            let environment = sandbox.environment();
+            let opened =
+                stepback_engine::engine::Engine::open(&environment, &store, &id, &Sandbox::settings());
+            let refused = opened.err().unwrap();
+            assert!(refused.hint().contains("stepback attach"), "{bad:?}: {refused}");
+
+            let root = sandbox.root();
+            let request = AttachRequest {
+                path: root,
+                here: true,
+                ..AttachRequest::default()
+            };
+            let found = stepback_engine::engine::Engine::attach(
+                &environment,
+                &request,
+                &Sandbox::settings(),
+                Sandbox::now(),
+            )
+            .unwrap();
+            assert!(!found.created);
+            assert!(found.notes[0].contains("lost is:"), "{:?}", found.notes);
+            sandbox.engine = Some(found.engine);
+            let engine = sandbox.engine();
+            assert_eq!(
+                (engine.id(), engine.checkpoints().len()),
+                (id.as_str(), checkpoints - 1)
+            );
+            assert!(engine.pinned(2) && engine.sessions().len() == 1 && engine.redo_stack().len() == 1);
+            let next = sandbox.capture();
+            assert_eq!((next.id, next.created), (highest + 1, true), "{bad:?}");
+            sandbox.rewind(1);
+            assert_eq!(sandbox.read("a").as_deref(), Some("v1\n"));
+            sandbox.reopen(false);
+        }
+    }
+}
+
+#[test]
+fn a_bad_record_of_one_worktree_hides_no_history_and_stops_no_other() {
+    let mut sandbox = Sandbox::new();
+    let main = sandbox.root();
+    let git = |arguments: &[&str]| {
+        let done = std::process::Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@localhost"])
+            .args(arguments)
+            .current_dir(&main)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "git {arguments:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "one"]);
+    git(&["worktree", "add", "-q", "../wt"]);
+    fs::write(main.join("a"), "v1\n").unwrap();
+    sandbox.attach();
+    let id = sandbox.engine().id().to_owned();
+    let wt = sandbox.path().join("wt");
+    sandbox.attach_at(&wt).unwrap();
+    let root_ref = sandbox
+        .engine()
+        .store_path()
+        .join(format!("refs/stepback/{id}/root"));
+    fs::remove_file(root_ref).unwrap();
+    // Its checkpoints must not go with the store.
+    sandbox.engine.take().unwrap().forget_all().unwrap();
+    sandbox.attach();
+    assert_eq!(sandbox.engine().id(), id);
+    assert_eq!(sandbox.engine().checkpoints().len(), 1);
+}
+
+#[test]
+fn a_damaged_redo_entry_is_named_and_recover_takes_it_off() {
+    let mut sandbox = worked_on();
+    sandbox.write("a", "v4\n");
+    sandbox.capture();
+    sandbox.rewind(1);
+    let entry = ref_file(&mut sandbox, "redo/2");
+    fs::write(&entry, "0123456789012345678901234567890123456789\n").unwrap();
+    sandbox.reopen(true);
+    let refused = sandbox.execute(&Operation::Redo).unwrap_err();
+    assert!(
+        refused.to_string().contains("redo/2") && refused.hint().contains("stepback recover"),
+        "{refused}"
+    );
+    assert_eq!(
+        sandbox.read("a").as_deref(),
+        Some("v1\n"),
+        "no older one in its place"
+    );
+    let recovered = recover(&mut sandbox);
+    assert!(recovered.notes[0].contains("redo/2"), "{recovered:?}");
+    sandbox.execute(&Operation::Redo).unwrap();
+    assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
+    sandbox.reopen(true);
+    assert!(sandbox.engine().damaged().is_empty());
+    sandbox.write("a", "v5\n");
+    sandbox.rewind(1);
+    assert_eq!(
+        sandbox.engine().redo_stack()[0].k,
+        3,
+        "its number is not given again"
+    );
+}
+
+#[test]
+fn a_damaged_session_is_named_and_recover_takes_it_away() {
+    let mut sandbox = worked_on();
+    let session = ref_file(&mut sandbox, "session/work");
+    fs::write(&session, "").unwrap();
+    sandbox.reopen(true);
+    assert_eq!(sandbox.engine().damaged().len(), 1);
+    assert_eq!(sandbox.engine().checkpoints_of("work"), 2, "its checkpoints stay");
+    assert!(recover(&mut sandbox).notes[0].contains("session/work"));
+    sandbox.reopen(true);
+    assert!(sandbox.engine().damaged().is_empty() && sandbox.engine().verify().unwrap().is_empty());
+}
+
+#[test]
+fn a_checkpoint_without_its_side_record_is_named_and_passed_over() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "v1\n").unwrap());
+    for version in 2..=4 {
+        sandbox.write("a", &format!("v{version}\n"));
+        sandbox.capture();
+    }
+    fs::remove_file(ref_file(&mut sandbox, "side/3")).unwrap();
+    sandbox.reopen(true);
+    let refused = sandbox
+        .execute(&Operation::Rewind(Some(Select::Number(3))))
+        .unwrap_err();
+    assert!(
+        matches!(&refused, Error::Damaged { what, .. } if what.contains("side/3")),
+        "{refused}"
+    );
+    assert!(
+        sandbox
+            .engine()
+            .verify()
+            .unwrap()
+            .iter()
+            .any(|finding| finding.what.contains("side/3"))
+    );
+    let report = sandbox.execute(&Operation::Rewind(None)).unwrap();
+    assert_eq!(report.target, 2);
+    assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
+}

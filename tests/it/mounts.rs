@@ -1,0 +1,194 @@
+//! Mount points inside a root: what isn't mounted isn't deleted, and no rewind fills a bare mount point.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stepback_tests::{Project, Sandbox};
+
+use crate::support::{entry, paths};
+
+/// A bind mount: the same device on both sides, so that no `stat` tells it apart.
+struct Mount {
+    at: PathBuf,
+    mounted: bool,
+}
+
+impl Mount {
+    /// `None`, with a printed reason, where that isn't allowed.
+    fn bind(volume: &Path, at: PathBuf) -> Option<Self> {
+        let mut mount = Self { at, mounted: false };
+        if !mount.again(volume) {
+            println!("skipped: bind mounts aren't allowed here");
+            return None;
+        }
+        Some(mount)
+    }
+
+    fn again(&mut self, volume: &Path) -> bool {
+        let done = Command::new("mount")
+            .arg("--bind")
+            .args([volume, &self.at])
+            .output();
+        self.mounted = done.is_ok_and(|done| done.status.success());
+        self.mounted
+    }
+
+    fn umount(&mut self) {
+        let done = Command::new("umount").arg(&self.at).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        self.mounted = false;
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        }
+    }
+}
+
+/// A project with an empty `data`, and a volume with two files.
+fn project(sandbox: &Sandbox) -> (Project<'_>, PathBuf) {
+    let project = sandbox.project("p");
+    project.sh(
+        "mkdir data; printf 'v1\\n' > a; mkdir -p ../volume/sub; printf 'v1\\n' > ../volume/f; \
+                printf 'v1\\n' > ../volume/sub/g",
+    );
+    let volume = sandbox.dir().join("work/volume");
+    (project, volume)
+}
+
+fn warned(project: &Project<'_>) -> Option<String> {
+    let status = project.status();
+    let warnings = status["warnings"].as_array().unwrap();
+    let found = warnings.iter().find(|warning| warning["kind"] == "mount")?;
+    assert!(found["hint"].as_str().unwrap().contains("stepback attach --here"));
+    Some(found["message"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn what_is_not_mounted_is_not_deleted_and_its_place_stays_bare() {
+    let sandbox = Sandbox::new();
+    let (project, volume) = project(&sandbox);
+    let Some(mut mount) = Mount::bind(&volume, project.path.join("data")) else {
+        return;
+    };
+    project.attach();
+    let first = project.save();
+    assert_eq!(project.show(first, "data/sub/g"), b"v1\n");
+    project.write("data/f", "v2\n");
+    let second = project.save();
+    let whole = project.tree();
+
+    mount.umount();
+    project.write("a", "v2\n");
+    let without = project.save();
+    assert_eq!(
+        entry(&project, without)["files"]["deleted"],
+        0,
+        "unmounted isn't deleted"
+    );
+    assert_eq!(
+        paths(&project.json(&["show", "latest"])["not_captured"]),
+        ["data"]
+    );
+    let message = warned(&project).expect("a warning");
+    assert!(
+        message.contains("data: what was mounted there isn't"),
+        "{message}"
+    );
+    let report = project.json_code(&["rewind", &first.to_string(), "-y"], 3);
+    assert_eq!(paths(&report["kept"]), ["data"], "{report:#}");
+    assert_eq!(std::fs::read_dir(project.path.join("data")).unwrap().count(), 0);
+    // Also when all that is known of the tree is what the store says.
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let _ = std::fs::remove_dir_all(sandbox.state().join("cache"));
+    project.write("a", "v3\n");
+    project.save();
+    assert!(warned(&project).is_some());
+
+    assert!(mount.again(&volume));
+    let back = project.save();
+    assert_eq!(warned(&project), None);
+    assert_eq!(project.show(back, "data/f"), b"v2\n");
+    project.rewind(second);
+    whole.same(&project.tree(), "with the volume there again");
+    project.rewind(first);
+    assert_eq!(std::fs::read(volume.join("f")).unwrap(), b"v1\n");
+
+    // For good: then its files are gone, and that is recorded.
+    mount.umount();
+    project.save();
+    assert!(warned(&project).is_some());
+    project.attach();
+    let gone = project.save();
+    assert_eq!(warned(&project), None);
+    assert_eq!(
+        project.json(&["show", &gone.to_string()])["not_captured"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn captured_files_under_a_new_mount_are_not_deleted() {
+    let sandbox = Sandbox::new();
+    let (project, volume) = project(&sandbox);
+    project.sh("printf 'mine\\n' > data/mine");
+    project.attach();
+    let first = project.save();
+    let before = project.tree();
+    let Some(mut mount) = Mount::bind(&volume, project.path.join("data")) else {
+        return;
+    };
+    project.write("a", "v2\n");
+    let covered = project.save();
+    assert_eq!(entry(&project, covered)["files"]["deleted"], 0);
+    let message = warned(&project).expect("a warning");
+    assert!(message.contains("mounted over captured files"), "{message}");
+    let report = project.json_code(&["rewind", &first.to_string(), "-y"], 3);
+    assert_eq!(paths(&report["kept"]), ["data"]);
+    assert_eq!(std::fs::read(volume.join("f")).unwrap(), b"v1\n");
+    project.stepback(&["daemon", "restart"]).exits(0);
+    project.save();
+    assert!(warned(&project).is_some(), "it is remembered");
+
+    mount.umount();
+    project.save();
+    assert_eq!(warned(&project), None);
+    before.same(&project.tree(), "nothing of it was touched");
+    assert_eq!(project.show(project.ids()[0], "data/mine"), b"mine\n");
+
+    assert!(mount.again(&volume));
+    project.save();
+    assert!(warned(&project).is_some());
+    project.attach();
+    assert_eq!(warned(&project), None);
+    let taken = project.save();
+    assert_eq!(project.show(taken, "data/f"), b"v1\n");
+}
+
+#[test]
+fn a_mount_point_that_the_target_does_not_have_stays_and_is_named() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'v1\\n' > a; mkdir ../volume");
+    project.attach();
+    let first = project.save();
+    project.sh("mkdir data");
+    let Some(_mount) = Mount::bind(&sandbox.dir().join("work/volume"), project.path.join("data")) else {
+        return;
+    };
+    project.write("data/f", "v1\n");
+    project.write("a", "v2\n");
+    project.save();
+    let report = project.json_code(&["rewind", &first.to_string(), "-y"], 3);
+    assert_eq!(paths(&report["kept"]), ["data"], "{report:#}");
+    assert_eq!(std::fs::read(project.path.join("a")).unwrap(), b"v1\n");
+    assert!(!project.path.join("data/f").exists());
+    project.redo();
+    assert_eq!(std::fs::read(project.path.join("data/f")).unwrap(), b"v1\n");
+}
