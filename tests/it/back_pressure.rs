@@ -54,7 +54,6 @@ fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
         &["diff", "latest"],
         &["diff", "first"],
         &["export", "1", "--tar", "-"],
-        &["export", "1", "--patch", "-"],
     ] {
         let mut client = unread(&project, args);
         let mut some = [0; 1000];

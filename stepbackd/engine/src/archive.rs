@@ -6,11 +6,14 @@ use tar::{Builder, EntryType, Header};
 
 use crate::error::Result;
 use crate::node::{CommonModes, Kind, Node, Snapshot};
-use crate::oid::ObjectKind;
+use crate::oid::{ObjectKind, Oid};
 use crate::path::TreePath;
 use crate::store::Store;
 use crate::time::Time;
 use crate::tree::stored::read_dir;
+
+/// Files above so many bytes go through in pieces.
+const WHOLE_BYTES_MAX: u64 = 4 << 20;
 
 /// Writes the tree with its modes; every entry has the time of the checkpoint and no owner.
 ///
@@ -91,6 +94,11 @@ impl Archive<'_> {
                 let target = std::path::Path::new(std::ffi::OsStr::from_bytes(&target));
                 self.builder.append_link(&mut header, path.as_path(), target)?;
             }
+            Kind::File(oid) if of_store!(self.store.blob_size(oid)) > WHOLE_BYTES_MAX => {
+                header.set_entry_type(EntryType::Regular);
+                header.set_size(of_store!(self.store.blob_size(oid)));
+                of_store!(self.large(&mut header, path, oid)?);
+            }
             Kind::File(oid) => {
                 let bytes = of_store!(self.store.read(oid, ObjectKind::Blob));
                 header.set_entry_type(EntryType::Regular);
@@ -100,5 +108,21 @@ impl Archive<'_> {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// A file that isn't held in memory as a whole: a thread of its own takes it out of the store.
+    fn large(&mut self, header: &mut Header, path: &TreePath, oid: Oid) -> io::Result<Result<()>> {
+        let (reader, mut writer) = io::pipe()?;
+        let store = self.store;
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(move || store.copy_blob(oid, &mut writer));
+            let appended = self.builder.append_data(header, path.as_path(), reader);
+            let copied = copy
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // Where nobody takes it any more, the copy couldn't go on either.
+            appended?;
+            Ok(copied.map(drop))
+        })
     }
 }
