@@ -5,8 +5,8 @@ use std::io::Cursor;
 use proptest::prelude::*;
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{
-    Answer, Consent, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Hook, HookEvent, Item, MAGIC, PROTOCOL,
-    Reply, Request, Selector, Tool, Verb, Welcome, WirePath,
+    Answer, Consent, ConversationLine, FRAME_BYTES_MAX, Failure, FailureKind, Hello, Hook, HookEvent, Item,
+    MAGIC, PROTOCOL, Reply, Request, RewindWhat, Selector, Tool, Verb, Welcome, WirePath,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -51,6 +51,53 @@ fn requests_and_answers_of_protocol_1() {
             "00000000",
             "0700000000000000",
             "01000000"
+        )
+    );
+    let request = Request {
+        place: WirePath(b"/p".to_vec()),
+        verb: Verb::RewindAs {
+            id: None,
+            what: RewindWhat::Conversation,
+            fork: true,
+            how: Consent::Preview,
+        },
+    };
+    assert_eq!(
+        hex(&frame::encode(&request).unwrap()),
+        concat!(
+            "0200000000000000",
+            "2f70",
+            "1b000000",
+            "00",
+            "02000000",
+            "01",
+            "00000000"
+        )
+    );
+    let conversation = Answer::Item(Item::Conversation(ConversationLine {
+        agent: "a".into(),
+        session: "s".into(),
+        action: "left".into(),
+        why: Some("w".into()),
+        resume: None,
+        fork: None,
+    }));
+    assert_eq!(
+        hex(&frame::encode(&conversation).unwrap()),
+        concat!(
+            "01000000",
+            "0d000000",
+            "0100000000000000",
+            "61",
+            "0100000000000000",
+            "73",
+            "0400000000000000",
+            "6c656674",
+            "01",
+            "0100000000000000",
+            "77",
+            "00",
+            "00"
         )
     );
     let failure = Answer::Failed(Failure {

@@ -230,7 +230,6 @@ impl Table {
         [
             ("[retention]", self.retention.is_some()),
             ("[quota]", self.quota.is_some()),
-            ("conversations", self.conversations.is_some()),
         ]
         .into_iter()
         .filter_map(|(name, is_set)| is_set.then_some(name))
@@ -393,7 +392,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.without_effect(Some(Path::new("/q"))), ["[retention]"]);
-        let all = ["[quota]", "[retention]", "conversations"];
+        let all = ["[quota]", "[retention]"];
         assert_eq!(config.without_effect(Some(Path::new("/p"))), all);
         assert_eq!(config.without_effect(None), all);
         assert!(parse("settle_ms = 1\n").unwrap().without_effect(None).is_empty());

@@ -1,8 +1,10 @@
 //! Between the engine's words and those of the wire. The only file that knows both.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use stepback_engine::checkpoint::{Checkpoint, Trigger};
+use stepback_engine::conversation::{Agent, Mode, Outcome, Seen, SessionId, What};
 use stepback_engine::diff::{Change, Status};
 use stepback_engine::engine as core;
 use stepback_engine::node::{NotCaptured, Snapshot};
@@ -169,7 +171,7 @@ pub fn checkpoint(checkpoint: &Checkpoint, pinned: bool) -> wire::CheckpointEntr
         },
         tree: tree(checkpoint.snapshot),
         commit: checkpoint.commit.to_string(),
-        conversation: Vec::new(),
+        conversation: checkpoint.conversation.iter().map(ToString::to_string).collect(),
         pinned,
         not_captured: checkpoint.not_captured,
     }
@@ -274,6 +276,54 @@ const fn side(side: core::Side) -> wire::Side {
         core::Side::Checkpoint(n) => wire::Side::Checkpoint(n),
         core::Side::Tree => wire::Side::Tree,
         core::Side::Empty => wire::Side::Empty,
+    }
+}
+
+/// How a rewind treats conversations.
+pub const fn mode(what: wire::RewindWhat, fork: bool) -> Mode {
+    let what = match what {
+        wire::RewindWhat::Both => What::Both,
+        wire::RewindWhat::Files => What::Files,
+        wire::RewindWhat::Conversation => What::Conversation,
+    };
+    Mode { what, fork }
+}
+
+/// A session that a hook told of; `None` for an agent that isn't known.
+pub fn seen(agent: &str, session: &str, transcript: Option<WirePath>) -> Option<Seen> {
+    Some(Seen {
+        agent: Agent::of_name(agent)?,
+        session: session.to_owned(),
+        path: transcript.map(|path| path.as_path().to_owned()),
+    })
+}
+
+/// What becomes of a conversation.
+pub fn conversation(outcome: &Outcome) -> Item {
+    Item::Conversation(wire::ConversationLine {
+        agent: outcome.agent.name().into(),
+        session: outcome.session.clone(),
+        action: outcome.action.into(),
+        why: outcome.why.clone(),
+        resume: outcome.resume.clone(),
+        fork: outcome.fork.clone(),
+    })
+}
+
+/// Adds to the agents that hooks told of those whose conversations are kept, and which of all run.
+pub fn add_agents(agents: &mut Vec<wire::AgentLine>, sessions: &[SessionId], running: &BTreeSet<Agent>) {
+    for id in sessions {
+        let is_it = |line: &wire::AgentLine| line.agent == id.agent.name() && line.session == id.session;
+        if !agents.iter().any(is_it) {
+            agents.push(wire::AgentLine {
+                agent: id.agent.name().into(),
+                session: id.session.clone(),
+                live: false,
+            });
+        }
+    }
+    for line in agents {
+        line.live |= Agent::of_name(&line.agent).is_some_and(|agent| running.contains(&agent));
     }
 }
 

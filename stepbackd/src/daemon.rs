@@ -246,6 +246,7 @@ impl Daemon {
             Settings {
                 include: config.include,
                 max_file_size: config.max_file_size,
+                conversations: config.conversations,
             }
         };
         let found = Engine::attach(&self.environment, request, &settings(&request.path), now())

@@ -5,10 +5,11 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use stepback_engine::conversation::{Agent, Homes};
 use stepback_engine::engine::Environment;
 use stepback_engine::rules::GitEnvironment;
 
@@ -31,7 +32,9 @@ const KEPT: &[&str] = &[
     "GEMINI_CLI_HOME",
     "QWEN_HOME",
     "COPILOT_HOME",
+    "QWEN_RUNTIME_DIR",
     "OPENCODE_CONFIG_DIR",
+    "GOOSE_PATH_ROOT",
 ];
 
 const KEPT_PREFIXES: &[&str] = &["LC_", "XDG_", "STEPBACK", "WATCHDOG_", "LISTEN_"];
@@ -111,6 +114,52 @@ pub fn for_engine(paths: &Paths, lookup: impl Fn(&str) -> Option<OsString>) -> E
             path,
             scratch: Some(paths.state.join("scratch")),
         },
+        conversations: homes(absolute),
+    }
+}
+
+/// Where the agents keep their sessions: as each finds it out itself.
+fn homes(absolute: impl Fn(&str) -> Option<PathBuf>) -> Homes {
+    let home = absolute("HOME");
+    let below = |name: &str| home.as_ref().map(|home| home.join(name));
+    let data = |name: &str| {
+        let data = absolute("XDG_DATA_HOME").or_else(|| below(".local/share"))?;
+        Some(data.join(name))
+    };
+    let within = |variable: &str, name: &str| absolute(variable).map(|dir| dir.join(name));
+    let dirs = [
+        (
+            Agent::ClaudeCode,
+            absolute("CLAUDE_CONFIG_DIR").or_else(|| below(".claude")),
+        ),
+        (Agent::Codex, absolute("CODEX_HOME").or_else(|| below(".codex"))),
+        (
+            Agent::Gemini,
+            within("GEMINI_CLI_HOME", ".gemini").or_else(|| below(".gemini")),
+        ),
+        (
+            Agent::Qwen,
+            absolute("QWEN_RUNTIME_DIR")
+                .or_else(|| absolute("QWEN_HOME"))
+                .or_else(|| below(".qwen")),
+        ),
+        (
+            Agent::Copilot,
+            absolute("COPILOT_HOME").or_else(|| below(".copilot")),
+        ),
+        (Agent::Opencode, data("opencode")),
+        (
+            Agent::Goose,
+            within("GOOSE_PATH_ROOT", "data").or_else(|| data("goose")),
+        ),
+    ];
+    let processes = Path::new("/proc");
+    Homes {
+        dirs: dirs
+            .into_iter()
+            .filter_map(|(agent, dir)| Some((agent, dir?)))
+            .collect(),
+        processes: processes.join("self").exists().then(|| processes.to_owned()),
     }
 }
 

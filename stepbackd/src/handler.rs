@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stepback_engine::conversation::{self, Mode};
 use stepback_engine::engine::{Engine, Operation, Settings};
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{
-    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, Status, Verb,
+    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RootStatus, Status, Verb,
 };
 use tokio::sync::broadcast::error::RecvError;
 
@@ -88,7 +89,11 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
 pub const fn what(verb: &Verb) -> &'static str {
     match verb {
         Verb::Attach(_) => "indexing",
-        Verb::Rewind { .. } | Verb::Restore { .. } | Verb::Redo { .. } | Verb::Recover { .. } => PUTTING_BACK,
+        Verb::Rewind { .. }
+        | Verb::RewindAs { .. }
+        | Verb::Restore { .. }
+        | Verb::Redo { .. }
+        | Verb::Recover { .. } => PUTTING_BACK,
         Verb::Status { .. } => "verifying",
         Verb::Cat { .. } | Verb::ExportPatch { .. } | Verb::ExportTar { .. } => "reading",
         Verb::Forget { .. } => "purging",
@@ -189,17 +194,25 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
             within: paths.iter().map(within).collect::<Result<_, _>>()?,
             form: convert::form(form),
         },
-        Verb::Rewind { id, how } => {
-            Job::Operate(Operation::Rewind(id.map(convert::select)), convert::consent(how)?)
-        }
+        Verb::Rewind { id, how } => Job::Operate(
+            Operation::Rewind(id.map(convert::select)),
+            Mode::default(),
+            convert::consent(how)?,
+        ),
+        Verb::RewindAs { id, what, fork, how } => Job::Operate(
+            Operation::Rewind(id.map(convert::select)),
+            convert::mode(what, fork),
+            convert::consent(how)?,
+        ),
         Verb::Restore { id, paths, how } => {
             let paths = paths.iter().map(within).collect::<Result<_, _>>()?;
             Job::Operate(
                 Operation::Restore(convert::select(id), paths),
+                Mode::default(),
                 convert::consent(how)?,
             )
         }
-        Verb::Redo { how } => Job::Operate(Operation::Redo, convert::consent(how)?),
+        Verb::Redo { how } => Job::Operate(Operation::Redo, Mode::default(), convert::consent(how)?),
         Verb::Recover { undo } => Job::Recover { undo },
         Verb::SessionStart { name, command, pid } => {
             // A process that is gone already ends the session at the first look.
@@ -373,6 +386,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
                 return;
             }
         }
+        add_agents(&daemon, &root, &mut status);
         if verify {
             return send(&root, Job::Verify, answers, progress);
         }
@@ -420,6 +434,15 @@ fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress
     send(&root, job, nobody, progress);
     // Not before it is in the mailbox: what the agent tells next must come after it.
     answers.finish(Ok(Reply::Empty));
+}
+
+/// What is known of agents in a root beyond what hooks told: sessions whose conversations are kept, and processes.
+pub fn add_agents(daemon: &Daemon, root: &Root, status: &mut RootStatus) {
+    if !daemon.config().for_root(&root.path).conversations {
+        return;
+    }
+    let running = conversation::running(&daemon.environment.conversations, &root.path);
+    convert::add_agents(&mut status.agents, &root.agents(), &running.unwrap_or_default());
 }
 
 /// Follows the root of the place, or all when it is in none.

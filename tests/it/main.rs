@@ -49,6 +49,7 @@ mod settle;
 mod shell_edits;
 mod soak_service;
 mod support;
+mod talk;
 mod trace;
 mod watching;
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::agent::HookSeen;
 use super::change::{DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
 use super::checkpoint::{CheckpointEntry, RedoEntry};
+use super::conversation::ConversationLine;
 use super::path::{NamedPath, WirePath};
 use super::session::{SessionDetail, SessionLine, SessionPath};
 use super::status::{DaemonInfo, RootLine, RootState, Status};
@@ -67,6 +68,8 @@ pub enum Item {
         /// How.
         how: String,
     },
+    /// A conversation that belongs to the target of an operation.
+    Conversation(ConversationLine),
 }
 
 /// What `watch` tells.

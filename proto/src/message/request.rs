@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent::Hook;
+use super::conversation::RewindWhat;
 use super::path::WirePath;
 
 /// The client's one request.
@@ -162,6 +163,17 @@ pub enum Verb {
         undo: bool,
         /// Only say what would go.
         preview: bool,
+    },
+    /// As `Rewind`, with a say in what becomes of conversations.
+    RewindAs {
+        /// To which; `None` is the position or the nearest before it that differs.
+        id: Option<Selector>,
+        /// What is put back.
+        what: RewindWhat,
+        /// Conversations are written under a new id, those that are there left alone.
+        fork: bool,
+        /// Preview or do.
+        how: Consent,
     },
 }
 

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use stepback_proto::{
-    CheckpointEntry, Consent, Failure, FailureKind, Item, NamedPath, PlanChange, Preview, Reply, Report,
-    Selector, Verb, WirePath,
+    CheckpointEntry, Consent, ConversationLine, Failure, FailureKind, Item, NamedPath, PlanChange, Preview,
+    Reply, Report, RewindWhat, Selector, Verb, WirePath,
 };
 
 use super::IN_PART;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Explained;
 use crate::render::path::shown;
 use crate::render::time::{age, clock};
-use crate::render::{json, operation};
+use crate::render::{conversation, json, operation};
 
 /// How far to go.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -49,6 +49,8 @@ pub struct Operation<'a> {
     pub all: Option<bool>,
     /// The target is the nearest checkpoint before the present state.
     pub before: bool,
+    /// What is put back, where files and conversations may get out of step.
+    pub talk: Option<RewindWhat>,
 }
 
 /// The items of an operation, sorted.
@@ -59,6 +61,7 @@ struct Parts {
     not_covered: Vec<NamedPath>,
     /// Changes that an include pattern brings about.
     included: HashSet<WirePath>,
+    conversation: Vec<ConversationLine>,
 }
 
 /// Runs the operation as far as `options` and the person at the terminal allow; the exit code.
@@ -77,6 +80,7 @@ pub fn run(app: &App, operation: &Operation<'_>, options: Options) -> Result<u8>
                 &parts.included,
                 kept,
                 left,
+                &parts.conversation,
             ))?;
         } else {
             let target = Target::ask(app, plan.target);
@@ -191,6 +195,7 @@ fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>)
             Item::Included(path) => {
                 parts.included.insert(path);
             }
+            Item::Conversation(line) => parts.conversation.push(line),
             _ => {}
         }
         Ok(())
@@ -201,7 +206,8 @@ fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>)
 fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target: &Target) -> String {
     if plan.noop {
         return nothing_to_do(of, target)
-            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true));
+            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true))
+            + &conversation::preview(&parts.conversation);
     }
     let root = target
         .root
@@ -214,7 +220,7 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target
         not_covered: &parts.not_covered,
         included: &parts.included,
     };
-    operation::preview(&plan, of.all, app.printer.color())
+    operation::preview(&plan, of.all, app.printer.color()) + &conversation::preview(&parts.conversation)
 }
 
 /// Why there is nothing to do.
@@ -252,7 +258,7 @@ fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
         _ => return Err(Error::Unexpected("an operation")),
     };
     let told = if app.printer.json {
-        let done = json::report(&report, &parts.kept, &parts.not_covered);
+        let done = json::report(&report, &parts.kept, &parts.not_covered, &parts.conversation);
         app.printer.json(&match ended {
             None => done,
             Some((session, checkpoint)) => {
@@ -271,19 +277,32 @@ fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
         Ok(()) | Err(Error::OutputClosed) => {}
         Err(e) => return Err(e),
     }
-    Ok(if parts.kept.is_empty() { 0 } else { IN_PART })
+    let talked =
+        of.talk != Some(RewindWhat::Conversation) || parts.conversation.iter().all(|l| l.action != "left");
+    Ok(if parts.kept.is_empty() && talked {
+        0
+    } else {
+        IN_PART
+    })
 }
 
 fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result<()> {
-    let nothing = report.written == 0 && report.removed == 0;
+    let talked = parts.conversation.iter().any(conversation::acts);
+    let nothing = report.written == 0 && report.removed == 0 && !talked;
     if nothing && (parts.kept.is_empty() || of.before) {
         let left = operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true));
         let target = Target::ask(app, report.target);
-        return app.printer.text(&format!("{}{left}", nothing_to_do(of, &target)));
+        let talk = conversation::report(&parts.conversation);
+        app.printer
+            .text(&format!("{}{left}{talk}", nothing_to_do(of, &target)))?;
+        tell_step(app, of, parts, report);
+        return Ok(());
     }
     let done = format!("{} checkpoint {}", of.done, report.target);
+    let text = operation::report(&done, report, &parts.kept, &parts.not_covered);
     app.printer
-        .text(&operation::report(&done, report, &parts.kept, &parts.not_covered))?;
+        .text(&(text + &conversation::report(&parts.conversation)))?;
+    tell_step(app, of, parts, report);
     match report.back {
         _ if nothing => {}
         Some(n) => app
@@ -293,4 +312,24 @@ fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result
         None => {}
     }
     Ok(())
+}
+
+/// Files and conversations that don't belong together are mentioned.
+fn tell_step(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) {
+    let Some(what) = of.talk else { return };
+    let changed = report.written > 0 || report.removed > 0;
+    // Asked only where the answer matters.
+    let agents = parts.conversation.is_empty() && changed && has_agents(app);
+    if let Some((note, hint)) = conversation::step(what, &parts.conversation, report.target, agents) {
+        app.printer.note(&note);
+        app.printer.hint(&hint);
+    }
+}
+
+/// Whether agents are known to have worked here.
+fn has_agents(app: &App) -> bool {
+    match app.ask(Verb::Status { verify: false }, &mut |_| Ok(())) {
+        Ok(Reply::Status(status)) => status.root.is_some_and(|root| !root.agents.is_empty()),
+        _ => false,
+    }
 }

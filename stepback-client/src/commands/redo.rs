@@ -26,6 +26,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         back: "a rewind to the checkpoint before it",
         all: None,
         before: false,
+        talk: None,
     };
     operation::run(app, &redo, args.options)
 }

@@ -44,6 +44,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         back: "`stepback redo`",
         all: None,
         before: false,
+        talk: None,
     };
     operation::run(app, &restore, args.options)
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use stepback_proto::{ChangeKind, Consent, Item, Reply, SessionDetail, SessionPath, Verb};
+use stepback_proto::{ChangeKind, Consent, Item, Reply, RewindWhat, SessionDetail, SessionPath, Verb};
 
 use super::operation::{self, Operation, Options};
 use crate::app::App;
@@ -68,6 +68,7 @@ pub fn run(app: &App, session: Session) -> Result<u8> {
                 back: "`stepback redo`",
                 all: None,
                 before: false,
+                talk: Some(RewindWhat::Both),
             };
             operation::run(
                 app,

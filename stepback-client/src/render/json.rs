@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 use stepback_proto::{
-    Backend, ChangeKind, CheckpointEntry, DiffFile, Event, Last, NamedPath, PlanChange, RedoEntry, Report,
-    RootLine, RootState, SessionDetail, SessionLine, SessionPath, Side, Status, WirePath,
+    Backend, ChangeKind, CheckpointEntry, ConversationLine, DiffFile, Event, Last, NamedPath, PlanChange,
+    RedoEntry, Report, RootLine, RootState, SessionDetail, SessionLine, SessionPath, Side, Status, WirePath,
 };
 
+use super::conversation;
 use super::time::rfc3339;
 use crate::error::Error;
 
@@ -223,7 +224,7 @@ pub fn checkpoint(c: &CheckpointEntry) -> Value {
         "files": { "added": c.files.added, "modified": c.files.modified, "deleted": c.files.deleted },
         "tree": c.tree,
         "commit": c.commit,
-        "conversation": c.conversation,
+        "conversation": c.conversation.iter().map(|c| conversation::session(c)).collect::<Value>(),
         "pinned": c.pinned,
         "not_captured": c.not_captured,
     })
@@ -303,6 +304,7 @@ pub fn preview(
     included: &HashSet<WirePath>,
     kept: &[NamedPath],
     left: &[NamedPath],
+    talk: &[ConversationLine],
 ) -> Value {
     let changes: Value = changes
         .iter()
@@ -319,13 +321,18 @@ pub fn preview(
         "changes": changes,
         "kept": named(kept),
         "not_covered": named(left),
-        "conversation": [],
+        "conversation": talk.iter().map(conversation::planned).collect::<Value>(),
         "noop": noop,
     })
 }
 
 /// An operation that was done.
-pub fn report(report: &Report, kept: &[NamedPath], not_covered: &[NamedPath]) -> Value {
+pub fn report(
+    report: &Report,
+    kept: &[NamedPath],
+    not_covered: &[NamedPath],
+    talk: &[ConversationLine],
+) -> Value {
     json!({
         "target": report.target,
         "saved": report.saved,
@@ -333,7 +340,7 @@ pub fn report(report: &Report, kept: &[NamedPath], not_covered: &[NamedPath]) ->
         "removed": report.removed,
         "kept": named(kept),
         "not_covered": named(not_covered),
-        "conversation": [],
+        "conversation": talk.iter().map(conversation::done).collect::<Value>(),
         "redo": report.redo,
     })
 }
@@ -458,7 +465,7 @@ mod tests {
             edited_since: true,
         };
         assert_eq!(
-            preview(7, false, &[change], &HashSet::new(), &[], &[]).to_string(),
+            preview(7, false, &[change], &HashSet::new(), &[], &[], &[]).to_string(),
             r#"{"changes":[{"edited_since":true,"path":"a","status":"D"}],"conversation":[],"kept":[],"noop":false,"not_covered":[],"target":7}"#
         );
         let done = Report {
@@ -472,7 +479,7 @@ mod tests {
             notes: vec![],
         };
         assert_eq!(
-            report(&done, &[], &[]).to_string(),
+            report(&done, &[], &[], &[]).to_string(),
             r#"{"conversation":[],"kept":[],"not_covered":[],"redo":2,"removed":0,"saved":null,"target":7,"written":0}"#
         );
     }

@@ -94,6 +94,15 @@ fn row(c: &CheckpointEntry, now: Timestamp, zone: &TimeZone) -> Row {
     if c.not_captured > 0 {
         rest += &format!("  {} not captured", c.not_captured);
     }
+    let mut agents: Vec<&str> = c
+        .conversation
+        .iter()
+        .filter_map(|c| Some(c.split_once(':')?.0))
+        .collect();
+    agents.dedup();
+    if !agents.is_empty() {
+        rest += &format!("  with {}", one_line(&agents.join(", ")));
+    }
     Row {
         id: c.id.to_string(),
         clock: clock(c.time_ms, now, zone),
@@ -174,6 +183,9 @@ pub fn details(c: &CheckpointEntry, not_captured: &[NamedPath], now: Timestamp, 
     }
     if let Some(prompt) = &c.prompt {
         line("prompt", &one_line(prompt));
+    }
+    for conversation in &c.conversation {
+        line("conversation", &one_line(&conversation.replacen(':', " ", 1)));
     }
     let f = c.files;
     line(

@@ -1,6 +1,7 @@
 //! What people and programs read. This module is the only place that prints.
 
 pub mod collapse;
+pub mod conversation;
 pub mod diff;
 pub mod diffstat;
 pub mod json;

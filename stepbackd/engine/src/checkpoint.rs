@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conversation::SessionId;
 use crate::error::{Error, Result};
 use crate::node::{CommonModes, Snapshot};
 use crate::oid::Oid;
@@ -123,6 +124,8 @@ pub struct Checkpoint {
     pub branch: Option<String>,
     /// How many paths it leaves out.
     pub not_captured: u64,
+    /// Sessions of agents whose conversations are kept with it.
+    pub conversation: Vec<SessionId>,
     /// What it recorded.
     pub snapshot: Snapshot,
     /// Its commit.
@@ -158,6 +161,8 @@ struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     branch: Option<String>,
     not_captured: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    conversation: Vec<SessionId>,
     modes: CommonModes,
     side: Oid,
 }
@@ -205,6 +210,7 @@ impl Checkpoint {
             git_head: self.head.clone(),
             branch: self.branch.clone(),
             not_captured: self.not_captured,
+            conversation: self.conversation.clone(),
             modes,
             side: self.snapshot.side,
         };
@@ -244,6 +250,7 @@ impl Checkpoint {
             head: record.git_head,
             branch: record.branch,
             not_captured: record.not_captured,
+            conversation: record.conversation,
             snapshot: Snapshot {
                 tree: found.tree,
                 side: record.side,

@@ -6,6 +6,7 @@
 //! | `before`, `before-tables` | the recorded tree that the operation found |
 //! | `target`, `target-tables` | the recorded tree that it put back |
 //! | `extras`, `extras-tables` | ignored files that it replaced, if any |
+//! | `talk` | the conversations that it found, as a checkpoint's record has them, if it put any back |
 //! | `plan` | the plan as JSON (`restore::Plan`) |
 
 use std::collections::HashMap;
@@ -57,6 +58,8 @@ pub struct NewEntry<'a> {
     pub before: (u64, Snapshot),
     /// Ignored files that will be replaced.
     pub extras: Option<Snapshot>,
+    /// The record of the conversations that will be put back, as they are.
+    pub talk: Option<Oid>,
     /// What will be done.
     pub plan: &'a Plan,
     /// When.
@@ -102,6 +105,7 @@ impl NewEntry<'_> {
             entries.push(TreeEntry::dir("extras", extras.tree));
             entries.push(TreeEntry::dir("extras-tables", extras.side));
         }
+        entries.extend(self.talk.map(|tree| TreeEntry::dir("talk", tree)));
         let tree = write_tree(writer, &entries)?;
         let record = Record {
             head: Head::of(root),
@@ -201,6 +205,7 @@ impl RedoEntry {
             target: (self.target, state("target").ok_or_else(missing)?),
             before: (self.before, before_snapshot),
             extras: state("extras"),
+            talk: self.talk(store)?,
             plan: &plan,
             now: self.time,
         };
@@ -209,6 +214,16 @@ impl RedoEntry {
             commit: new.write(writer, root)?,
             ..self.clone()
         }))
+    }
+
+    /// The record of the conversations as the operation found them, if it put any back.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the entry can't be read.
+    pub fn talk(&self, store: &Store) -> Result<Option<Oid>> {
+        let tree = store.read_commit(self.commit)?.tree;
+        let entries = store.read_tree(tree)?;
+        Ok(entries.iter().find(|e| e.name == b"talk").map(|e| e.oid))
     }
 
     /// Reads the entry's plan.

@@ -148,6 +148,7 @@ impl Actor {
         Settings {
             include: self.config.include.clone(),
             max_file_size: self.config.max_file_size,
+            conversations: self.config.conversations,
         }
     }
 

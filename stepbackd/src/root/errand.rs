@@ -12,6 +12,7 @@ use stepback_engine::store::Finding;
 use stepback_proto::{Failure, FailureKind, Reply, Warning};
 
 use crate::convert;
+use crate::handler::add_agents;
 use crate::locks::Reach;
 use crate::outlet::Outlet;
 use crate::registry::Entry;
@@ -286,6 +287,7 @@ impl Actor {
         let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
         let settled = self.root.mailbox.is_settled();
         let (mut status, _) = self.root.status(Duration::ZERO);
+        add_agents(&self.daemon, &self.root, &mut status);
         status.progress = None;
         status.settled = status.settled.map(|_| settled);
         status

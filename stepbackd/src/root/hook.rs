@@ -8,6 +8,7 @@ use stepback_engine::engine::{TurnLabel, Why};
 use stepback_engine::time::Time;
 use stepback_proto::{Failure, Hook, HookEvent, Tool};
 
+use crate::convert;
 use crate::named;
 use crate::root::actor::{Actor, Extent};
 use crate::root::now;
@@ -26,9 +27,12 @@ impl Actor {
             session,
             pid,
             event,
-            ..
+            transcript,
         } = hook;
         self.turns.heard(&agent, &session, pid);
+        if let (Some(engine), Some(seen)) = (&mut self.engine, convert::seen(&agent, &session, transcript)) {
+            engine.note_seen(seen);
+        }
         let result = match event {
             HookEvent::SessionStart => Ok(()),
             HookEvent::TurnStart { prompt, id } => self.turn_starts(&agent, &session, prompt, id),

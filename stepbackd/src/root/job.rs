@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use stepback_engine::conversation::Mode;
 use stepback_engine::engine::{Operation, Select, Sides};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
@@ -73,8 +74,8 @@ pub enum Job {
         /// How it is told.
         form: Form,
     },
-    /// Rewind, restore or redo.
-    Operate(Operation, Consent),
+    /// Rewind, restore or redo, and what becomes of conversations.
+    Operate(Operation, Mode, Consent),
     /// Finish or undo what was interrupted.
     Recover {
         /// Undo.
@@ -163,7 +164,7 @@ impl Job {
     /// May write below the root: overlapping roots wait.
     pub fn writes(&self) -> bool {
         match self {
-            Self::Operate(_, consent)
+            Self::Operate(_, _, consent)
             | Self::SessionEnd {
                 revert: Some(consent),
                 ..
@@ -195,7 +196,7 @@ impl Job {
             Self::FirstCapture { created, .. } => *created,
             Self::Verify | Self::List { .. } | Self::Show(_) | Self::Cat(..) | Self::Diff { .. } => true,
             Self::ExportPatch(_) | Self::ExportTar(_) | Self::SessionShow(_) | Self::SessionList => true,
-            Self::Operate(_, consent)
+            Self::Operate(_, _, consent)
             | Self::SessionEnd {
                 revert: Some(consent),
                 ..
@@ -210,7 +211,7 @@ impl Job {
         match self {
             Self::FirstCapture { .. } => "indexing",
             Self::Verify => "verifying",
-            Self::Operate(_, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => PUTTING_BACK,
+            Self::Operate(_, _, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => PUTTING_BACK,
             Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_) => "reading",
             Self::Forget { .. } => "purging",
             _ => "scanning",

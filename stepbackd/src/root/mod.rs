@@ -39,6 +39,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stepback_engine::conversation::SessionId;
 use stepback_engine::engine::Whereabouts;
 use stepback_engine::node::NotCaptured;
 use stepback_engine::progress::Progress;
@@ -80,6 +81,8 @@ struct Known {
     not_captured: Arc<[NotCaptured]>,
     /// Which directory the root is, once the engine was open.
     whereabouts: Option<Whereabouts>,
+    /// Sessions of agents that it knows.
+    agents: Vec<SessionId>,
     /// The engine was open (or couldn't be opened) when it was told.
     opened: bool,
 }
@@ -135,6 +138,7 @@ impl Root {
                 status,
                 not_captured: Arc::from([]),
                 whereabouts: None,
+                agents: Vec::new(),
                 opened: false,
             }),
             reported: Condvar::new(),
@@ -176,6 +180,11 @@ impl Root {
     #[cfg(test)]
     pub fn told(&self) -> RootStatus {
         lock(&self.known).status.clone()
+    }
+
+    /// The sessions of agents that its newest conversations are of.
+    pub fn agents(&self) -> Vec<SessionId> {
+        lock(&self.known).agents.clone()
     }
 
     /// Its line of `roots`.

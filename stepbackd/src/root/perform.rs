@@ -5,6 +5,7 @@ use std::io::Write;
 
 use stepback_engine::Error;
 use stepback_engine::checkpoint::Trigger;
+use stepback_engine::conversation::Mode;
 use stepback_engine::diff::patch::{LineCounts, Purpose};
 use stepback_engine::engine::{Context, Engine, Operation, Report, Scope, Select, Sides, Why};
 use stepback_engine::path::TreePath;
@@ -15,6 +16,10 @@ use stepback_proto::{Failure, FailureKind, Item, Reply, TurnLine};
 use crate::convert;
 use crate::outlet::{Bytes, Gone, Outlet};
 use crate::root::job::{Consent, Form, Job};
+
+/// Said once for each root.
+const CONVERSATIONS_KEPT: &str = "the conversations of coding agents are kept with the checkpoints and rewound with the \
+    files; `conversations = false` in config.toml turns that off";
 
 /// How a job ended well.
 #[derive(Debug)]
@@ -81,9 +86,9 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             end_of(to, written)?.into()
         }
         Job::Diff { sides, within, form } => diff(engine, sides, within, *form, cx, out)?.into(),
-        Job::Operate(operation, Consent::Preview) => preview(engine, operation, cx, out)?.into(),
-        Job::Operate(operation, consent) => {
-            let report = execute(engine, operation, consent, cx, out)?;
+        Job::Operate(operation, mode, Consent::Preview) => preview(engine, operation, *mode, cx, out)?.into(),
+        Job::Operate(operation, mode, consent) => {
+            let report = execute(engine, operation, *mode, consent, cx, out)?;
             Reply::Report(convert::report(&report)).into()
         }
         Job::Recover { undo } => {
@@ -188,6 +193,10 @@ fn first_capture(
     let captured = engine.capture(Scope::All, &Why::plain(Trigger::Attach), cx)?;
     // The root is attached now, whether or not the client still listens.
     let _ = send_not_captured(engine, None, out);
+    let mut notes = notes.to_vec();
+    if created && engine.keeps_conversations() {
+        notes.push(CONVERSATIONS_KEPT.into());
+    }
     Ok(Outcome {
         reply: Reply::Attached(stepback_proto::Attached {
             path: convert::absolute(engine.path()),
@@ -195,7 +204,7 @@ fn first_capture(
             checkpoint: captured.id,
             files: engine.files(),
             created,
-            notes: notes.to_vec(),
+            notes,
         }),
         dirty: captured.still_dirty,
     })
@@ -321,8 +330,14 @@ fn diff(
     Ok(convert::diff_end(diff.from, diff.to))
 }
 
-fn preview(engine: &mut Engine, operation: &Operation, cx: &Context<'_>, out: &mut Outlet) -> Result<Reply> {
-    let preview = engine.preview(operation, cx)?;
+fn preview(
+    engine: &mut Engine,
+    operation: &Operation,
+    mode: Mode,
+    cx: &Context<'_>,
+    out: &mut Outlet,
+) -> Result<Reply> {
+    let preview = engine.preview_as(operation, mode, cx)?;
     for change in &preview.changes {
         out.item(convert::planned(change))?;
     }
@@ -335,12 +350,16 @@ fn preview(engine: &mut Engine, operation: &Operation, cx: &Context<'_>, out: &m
     for left_out in &preview.not_covered {
         out.item(convert::not_covered(left_out))?;
     }
+    for outcome in &preview.conversation {
+        out.item(convert::conversation(outcome))?;
+    }
     Ok(convert::preview(&preview))
 }
 
 fn execute(
     engine: &mut Engine,
     operation: &Operation,
+    mode: Mode,
     consent: &Consent,
     cx: &Context<'_>,
     out: &mut Outlet,
@@ -349,13 +368,16 @@ fn execute(
         Consent::YesTo(plan) => Some(plan),
         Consent::Yes | Consent::Preview => None,
     };
-    let report = engine.execute(operation, expected, cx)?;
+    let report = engine.execute_as(operation, mode, expected, cx)?;
     // It is done, whether or not the client still listens.
     for kept in &report.kept {
         let _ = out.item(convert::kept(kept));
     }
     for left_out in &report.not_covered {
         let _ = out.item(convert::not_covered(left_out));
+    }
+    for outcome in &report.conversation {
+        let _ = out.item(convert::conversation(outcome));
     }
     Ok(report)
 }
@@ -370,10 +392,13 @@ fn session_end(
     let name = engine.open_session(name)?.name.clone();
     let reverted = match revert {
         None => None,
-        Some(Consent::Preview) => return preview(engine, &Operation::Revert(name), cx, out),
+        Some(Consent::Preview) => {
+            return preview(engine, &Operation::Revert(name), Mode::default(), cx, out);
+        }
         Some(consent) => Some(execute(
             engine,
             &Operation::Revert(name.clone()),
+            Mode::default(),
             consent,
             cx,
             out,

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use stepback_engine::conversation::{Agent, SessionId};
 use stepback_engine::engine::{Engine, Uncovered, Whereabouts};
 use stepback_engine::mounts::Astray;
 use stepback_engine::node::NotCaptured;
@@ -79,6 +80,7 @@ impl Actor {
                 read.fill(status);
                 known.not_captured = Arc::clone(&read.not_captured);
                 known.whereabouts = Some(read.whereabouts.clone());
+                known.agents.clone_from(&read.agents);
             }
         }
         if let Some(read) = read {
@@ -235,6 +237,13 @@ impl Actor {
                 ),
             );
         }
+        for (agent, note) in read.iter().flat_map(|read| &read.conversation_notes) {
+            warn(
+                "conversation",
+                format!("conversations of {} aren't kept, files are: {note}", agent.name()),
+                "`conversations = false` in config.toml turns this off",
+            );
+        }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
                 "session_open",
@@ -355,6 +364,8 @@ struct Read {
     astray: Vec<(TreePath, Astray)>,
     not_captured: Arc<[NotCaptured]>,
     whereabouts: Whereabouts,
+    agents: Vec<SessionId>,
+    conversation_notes: Vec<(Agent, String)>,
 }
 
 impl Read {
@@ -404,6 +415,8 @@ impl Read {
             astray: astray(engine),
             not_captured: engine.not_captured(None).unwrap_or_default().into(),
             whereabouts: engine.whereabouts(),
+            agents: engine.agent_sessions(),
+            conversation_notes: engine.conversation_notes(),
         }
     }
 

@@ -47,6 +47,7 @@ impl Server {
         let environment = Environment {
             state_dir: paths.state.clone(),
             git: GitEnvironment::default(),
+            conversations: Default::default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -252,6 +252,7 @@ impl Engine {
             uncovered: Vec::new(),
             mounted: Default::default(),
             astray: Default::default(),
+            book: Default::default(),
         })
     }
 

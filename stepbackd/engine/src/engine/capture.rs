@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, Engine, Presence, attach};
 use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
+use crate::conversation::SessionId;
 use crate::diff::{self, Change, Status};
 use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
@@ -143,10 +144,14 @@ impl Engine {
             && self.is_position(look.snapshot)
             && !why.makes_one_anyway()
         {
-            // The store has all of it: the position holds it.
+            // The store has all of it: the position holds it. What was said since is saved with it, when that was asked for;
+            // one that was rewound to stays as it was.
+            if why.trigger == Trigger::Save && position == self.record.highest {
+                self.refresh_talk(store, position, cx.now);
+            }
             return Ok(captured(position, false, look.outcome));
         }
-        let id = self.publish(store, look.snapshot, why, None, cx.now)?;
+        let id = self.publish(store, look.snapshot, why, None, &[], cx.now)?;
         Ok(captured(id, true, look.outcome))
     }
 
@@ -242,24 +247,30 @@ impl Engine {
         }
         let mut include = self.settings.include.clone();
         include.extend(self.record.include.iter().cloned());
-        self.rules = Some(Rules::of_disk(
+        let mut rules = Rules::of_disk(
             &self.path,
             &self.env.git,
             &include,
             self.max_file_size(),
             &self.record.forgotten,
-        )?);
+        )?;
+        if !self.settings.conversations {
+            rules.take_conversations();
+        }
+        self.rules = Some(rules);
         Ok(Stale::All)
     }
 
     /// Writes a checkpoint of `snapshot`, whose objects are durable already: its own objects first and synced, then the
-    /// side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one.
+    /// side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one. `sessions`:
+    /// conversations that are kept with it in any case.
     pub(super) fn publish(
         &mut self,
         store: &Store,
         snapshot: Snapshot,
         why: &Why,
         extras: Option<Snapshot>,
+        sessions: &[SessionId],
         now: Time,
     ) -> Result<u64> {
         let n = self.record.highest + 1;
@@ -309,9 +320,11 @@ impl Engine {
             head: git.commit,
             branch: git.branch,
             not_captured: not_captured.len() as u64,
+            conversation: Vec::new(),
             snapshot,
             commit: Oid::EMPTY_TREE,
         };
+        checkpoint.conversation = self.keep_talk(store, &checkpoint, sessions);
         let rules = self.rules.as_ref().map(Rules::outside).unwrap_or_default();
         let id = self.id().to_owned();
         let before = (self.record.highest, self.record.position);

@@ -15,6 +15,7 @@
 //! | `prune` | pin and drop |
 //! | `forget` | purge paths from everything |
 //! | `rest` | give the tree's memory back |
+//! | `talk` | conversations of agents |
 
 mod astray;
 mod attach;
@@ -28,6 +29,7 @@ mod query;
 mod recover;
 mod rest;
 mod sessions;
+mod talk;
 mod watchful;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,8 @@ pub use sessions::SessionSummary;
 pub use watchful::Uncovered;
 
 use crate::checkpoint::Checkpoint;
+use crate::conversation::Homes;
+use crate::conversation::book::Book;
 pub use crate::diff::patch::LineCounts;
 use crate::error::{At, Error, Result};
 pub use crate::head::GitChange;
@@ -71,6 +75,8 @@ pub struct Environment {
     pub state_dir: PathBuf,
     /// The user's git.
     pub git: GitEnvironment,
+    /// The user's coding agents.
+    pub conversations: Homes,
 }
 
 /// Effective settings of a root: those of the config file. What was given to `attach` is in the root's record and wins.
@@ -80,6 +86,8 @@ pub struct Settings {
     pub include: Vec<String>,
     /// Files above so many bytes are left out.
     pub max_file_size: u64,
+    /// Conversations of coding agents are kept and put back.
+    pub conversations: bool,
 }
 
 /// For one job: the moment, who wants to know of directories, who counts.
@@ -121,6 +129,8 @@ pub struct Engine {
     /// Mount points in the root at the last look.
     mounted: BTreeSet<TreePath>,
     astray: BTreeMap<TreePath, Astray>,
+    /// What is known of the agents' sessions.
+    book: Book,
 }
 
 impl fmt::Debug for Engine {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::attach::pins_prefix;
 use super::{Engine, Environment, Settings};
 use crate::checkpoint::{self, Checkpoint};
+use crate::conversation::book::Book;
 use crate::error::Result;
 use crate::locate::{self, KnownRoot};
 use crate::noise::Noise;
@@ -92,6 +93,7 @@ impl Engine {
             uncovered: Vec::new(),
             mounted: Default::default(),
             astray: Default::default(),
+            book: Book::default(),
         };
         engine.reload_tree();
         Ok(engine)

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use super::operation::{Expected, Prepared};
 use super::recover::Ending;
+use super::talk::{Talk, TalkEnding};
 use super::{Context, Engine, Scope, Select, Why};
 use crate::checkpoint::Trigger;
+use crate::conversation::{Mode, Outcome, SessionId, What};
 use crate::error::{Error, Result};
 use crate::node::{Kind, Snapshot};
+use crate::oid::Oid;
 use crate::path::TreePath;
 use crate::redo::{self, NewEntry, RedoEntry};
 use crate::restore::{
@@ -67,6 +70,8 @@ pub struct Preview {
     pub not_covered: Vec<NotCovered>,
     /// Paths of `changes` that are captured because an include pattern names them.
     pub included: Vec<TreePath>,
+    /// Conversations that belong to the target.
+    pub conversation: Vec<Outcome>,
     /// Nothing would change.
     pub noop: bool,
 }
@@ -88,6 +93,8 @@ pub struct Report {
     pub kept: Vec<Kept>,
     /// Captured neither then nor now.
     pub not_covered: Vec<NotCovered>,
+    /// Conversations that belong to the target.
+    pub conversation: Vec<Outcome>,
     /// Whether a redo takes this operation back.
     pub redoable: bool,
     /// Depth of the redo stack.
@@ -102,14 +109,22 @@ impl Engine {
     /// # Errors
     /// As [`Self::execute`].
     pub fn preview(&mut self, operation: &Operation, cx: &Context<'_>) -> Result<Preview> {
-        self.require_finished()?;
-        self.with_reserve(|engine| engine.preview_once(operation, cx))
+        self.preview_as(operation, Mode::default(), cx)
     }
 
-    fn preview_once(&mut self, operation: &Operation, cx: &Context<'_>) -> Result<Preview> {
+    /// As [`Self::preview`]; `mode` says what becomes of conversations.
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub fn preview_as(&mut self, operation: &Operation, mode: Mode, cx: &Context<'_>) -> Result<Preview> {
+        self.require_finished()?;
+        self.with_reserve(|engine| engine.preview_once(operation, mode, cx))
+    }
+
+    fn preview_once(&mut self, operation: &Operation, mode: Mode, cx: &Context<'_>) -> Result<Preview> {
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
-        let prepared = self.healing(|engine, _| engine.prepare(&store, operation, cx))?;
+        let (prepared, talk) = self.healing(|engine, _| engine.prepare_as(&store, operation, mode, cx))?;
         let Prepared {
             plan,
             target,
@@ -128,7 +143,8 @@ impl Engine {
             plan: plan.id(),
             included: self.included(&changes),
             changes,
-            noop: plan.is_noop(),
+            noop: plan.is_noop() && talk.as_ref().is_none_or(Talk::is_noop),
+            conversation: self.foretell(talk.as_ref()),
             kept: plan.kept,
             not_covered: plan.not_covered,
         })
@@ -160,6 +176,21 @@ impl Engine {
         expected: Option<&PlanId>,
         cx: &Context<'_>,
     ) -> Result<Report> {
+        self.execute_as(operation, Mode::default(), expected, cx)
+    }
+
+    /// As [`Self::execute`]; `mode` says what becomes of conversations. What an agent's files refuse fails nothing: it is
+    /// in the report.
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub fn execute_as(
+        &mut self,
+        operation: &Operation,
+        mode: Mode,
+        expected: Option<&PlanId>,
+        cx: &Context<'_>,
+    ) -> Result<Report> {
         self.require_finished()?;
         self.with_reserve(|engine| {
             let store = Arc::clone(&engine.store);
@@ -168,7 +199,7 @@ impl Engine {
                 if healed {
                     engine.require_finished()?;
                 }
-                engine.execute_locked(&store, operation, expected, cx)
+                engine.execute_locked(&store, operation, mode, expected, cx)
             })
         })
     }
@@ -203,21 +234,70 @@ impl Engine {
         Ok(lost)
     }
 
+    /// Plans files and conversations, as far as `mode` wants them.
+    fn prepare_as<'a>(
+        &mut self,
+        store: &'a Store,
+        operation: &Operation,
+        mode: Mode,
+        cx: &Context<'_>,
+    ) -> Result<(Prepared<'a>, Option<Talk>)> {
+        let alone = mode.what == What::Conversation;
+        let nearest;
+        let operation = match operation {
+            Operation::Rewind(None) if alone => {
+                nearest = Operation::Rewind(Some(Select::Number(self.nearest_talk(store, mode, cx.now)?)));
+                &nearest
+            }
+            other => other,
+        };
+        let mut prepared = self.prepare(store, operation, cx)?;
+        if alone && prepared.makes_root {
+            return Err(Error::RootMissing(self.path.clone()));
+        }
+        if alone {
+            prepared.plan.steps.clear();
+            prepared.plan.kept.clear();
+            prepared.plan.not_covered.clear();
+            prepared.ends_at = None;
+        }
+        let talk = if mode.what == What::Files || prepared.makes_root {
+            None
+        } else {
+            match (operation, &prepared.entry) {
+                (Operation::Restore(..), _) => None,
+                (_, Some(entry)) => {
+                    let tree = entry.talk(store)?;
+                    self.plan_talk(store, tree, &[], true, false, cx.now)
+                }
+                _ => self.plan_talk_of(store, prepared.target, mode, cx.now),
+            }
+        };
+        Ok((prepared, talk))
+    }
+
     fn execute_locked(
         &mut self,
         store: &Store,
         operation: &Operation,
+        mode: Mode,
         expected: Option<&PlanId>,
         cx: &Context<'_>,
     ) -> Result<Report> {
-        let mut prepared = self.prepare(store, operation, cx)?;
+        let (mut prepared, mut talk) = self.prepare_as(store, operation, mode, cx)?;
         if self.forget_what_is_lost(store, &prepared.plan)? {
-            prepared = self.prepare(store, operation, cx)?;
+            (prepared, talk) = self.prepare_as(store, operation, mode, cx)?;
         }
         if expected.is_some_and(|id| *id != prepared.plan.id()) {
             return Err(Error::StalePlan);
         }
-        if prepared.plan.is_noop() {
+        let sessions = talk.as_ref().map(Talk::put).unwrap_or_default();
+        if prepared.plan.is_noop() && sessions.is_empty() {
+            let conversation = match &talk {
+                // A new id: nothing that is there changes.
+                Some(talk) if !talk.is_noop() => self.carry_out_talk(store, talk, None),
+                talk => self.foretell(talk.as_ref()),
+            };
             if !self.is_position(prepared.present) {
                 self.write_record(cx.now)?;
             }
@@ -229,7 +309,9 @@ impl Engine {
                 kept: prepared.plan.kept,
                 ..Applied::default()
             };
-            return Ok(self.report(prepared.target, None, None, nothing, prepared.plan.not_covered));
+            let mut report = self.report(prepared.target, None, None, nothing, prepared.plan.not_covered);
+            report.conversation = conversation;
+            return Ok(report);
         }
         let Prepared {
             plan,
@@ -245,15 +327,27 @@ impl Engine {
             // Where nothing is, there is nothing to save, and no state to come back to.
             (None, self.record.position.unwrap_or(target), None)
         } else {
-            let (saved, before, extras) = self.save_before(store, operation, &plan, present, writer, cx)?;
+            let (saved, before, extras) =
+                self.save_before(store, operation, &plan, present, writer, &sessions, cx)?;
             let k = match &entry {
                 Some(entry) => entry.k,
                 None => {
                     let (target, before) = ((target, target_snapshot), (before, present));
-                    self.push_redo(store, operation, &plan, target, before, extras, cx)?
+                    let from = if sessions.is_empty() {
+                        None
+                    } else {
+                        self.talk_of(before.0)?
+                    };
+                    self.push_redo(store, operation, &plan, target, before, extras, from, cx)?
                 }
             };
             (saved, before, Some(k))
+        };
+        // As they are now; without a record of that nothing of them is changed.
+        let from = if sessions.is_empty() {
+            None
+        } else {
+            self.talk_of(before)?
         };
         let ending = Ending {
             before,
@@ -264,6 +358,12 @@ impl Engine {
                     .iter()
                     .find(|entry| entry.k == k)
                     .map(|entry| entry.commit)
+            }),
+            talk: from.zip(talk.as_ref()).map(|(from, talk)| TalkEnding {
+                from,
+                to: talk.target_tree,
+                exact: talk.exact,
+                sessions: sessions.clone(),
             }),
         };
         let header = JournalHeader {
@@ -291,8 +391,14 @@ impl Engine {
         if makes_root {
             self.note_made_root()?;
         }
+        let conversation = match &talk {
+            Some(talk) => self.carry_out_talk(store, talk, from),
+            None => Vec::new(),
+        };
+        self.notice_own_talk(store, &sessions, cx.now);
         self.look_after(store, &applied.touched, ends_at, cx)?;
-        let changed_nothing = applied.written == 0 && applied.removed == 0;
+        let talked = conversation.iter().any(|outcome| outcome.action == "rewind");
+        let changed_nothing = applied.written == 0 && applied.removed == 0 && !talked;
         if let Some(k) = k.filter(|_| entry.is_some() || changed_nothing) {
             self.pop_redo(store, k)?;
         }
@@ -300,6 +406,7 @@ impl Engine {
         super::recover::clear_journal(&directory, &mut applied.notes)?;
         let back = entry.is_some().then_some(before);
         let mut report = self.report(target, saved, back, applied, plan.not_covered);
+        report.conversation = conversation;
         report.redoable = self.redo.first().is_some_and(|newest| Some(newest.k) == k);
         Ok(report)
     }
@@ -320,14 +427,16 @@ impl Engine {
             removed: applied.removed,
             kept: applied.kept,
             not_covered,
+            conversation: Vec::new(),
             redoable: false,
             redo: self.redo.len() as u64,
             notes: applied.notes,
         }
     }
 
-    /// Makes what is there durable: a checkpoint if it differs from the position, or if ignored files stand in the way.
-    /// Gives that checkpoint if one was made, the one that holds the state before, and the extras.
+    /// Makes what is there durable: a checkpoint if it differs from the position, if ignored files stand in the way, or for
+    /// the sake of `sessions`. Gives that checkpoint if one was made, the one that holds the state before, and the extras.
+    #[allow(clippy::too_many_arguments, reason = "one call; the parts belong together")]
     fn save_before(
         &mut self,
         store: &Store,
@@ -335,6 +444,7 @@ impl Engine {
         plan: &restore::Plan,
         present: Snapshot,
         writer: ObjectWriter<'_>,
+        sessions: &[SessionId],
         cx: &Context<'_>,
     ) -> Result<(Option<u64>, u64, Option<Snapshot>)> {
         let extras = plan.extras();
@@ -346,10 +456,12 @@ impl Engine {
             Some(extras)
         };
         match self.record.position {
-            Some(position) if extras.is_none() && self.is_position(present) => Ok((None, position, None)),
+            Some(position) if extras.is_none() && sessions.is_empty() && self.is_position(present) => {
+                Ok((None, position, None))
+            }
             _ => {
                 let why = Why::plain(operation.before());
-                let n = self.publish(store, present, &why, extras, cx.now)?;
+                let n = self.publish(store, present, &why, extras, sessions, cx.now)?;
                 Ok((Some(n), n, extras))
             }
         }
@@ -364,6 +476,7 @@ impl Engine {
         target: (u64, Snapshot),
         before: (u64, Snapshot),
         extras: Option<Snapshot>,
+        talk: Option<Oid>,
         cx: &Context<'_>,
     ) -> Result<u64> {
         let k = self.record.highest_redo + 1;
@@ -374,6 +487,7 @@ impl Engine {
             target,
             before,
             extras,
+            talk,
             plan,
             now: cx.now,
         };
@@ -449,7 +563,7 @@ impl Engine {
             self.record.position = Some(e.checkpoint);
         }
         let why = Why::plain(Trigger::AfterOperation);
-        let published = self.publish(store, look.snapshot, &why, None, cx.now);
+        let published = self.publish(store, look.snapshot, &why, None, &[], cx.now);
         if published.is_err() {
             self.record.position = before;
         }

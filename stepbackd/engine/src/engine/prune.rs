@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, Engine, Presence, Scope, Why, attach};
 use crate::checkpoint::{self, Checkpoint, Trigger};
+use crate::conversation;
 use crate::error::{Error, Result};
 use crate::side;
 use crate::store::{Expected, Store};
@@ -113,9 +114,12 @@ impl Engine {
             };
             store.delete_ref(&name)?;
             store.delete_ref(&side::ref_name(&id, *n))?;
+            store.delete_ref(&conversation::record::ref_name(&id, *n))?;
             self.damaged.retain(|damaged| damaged.what != name);
         }
         self.checkpoints.retain(|c| !gone.contains(&c.n));
+        // Pieces of transcripts that no other record has go with them.
+        self.book.forget_pieces();
         Ok(())
     }
 
@@ -154,7 +158,7 @@ impl Engine {
     }
 
     /// Replaces the record of a checkpoint.
-    fn write_anew(&mut self, store: &Store, mut checkpoint: Checkpoint) -> Result<()> {
+    pub(super) fn write_anew(&mut self, store: &Store, mut checkpoint: Checkpoint) -> Result<()> {
         let id = self.id().to_owned();
         let _lock = store.lock()?;
         let writer = store.writer();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::operation::Expected;
+use super::talk::TalkEnding;
 use super::{Context, Engine, Presence, Scope, Why};
 use crate::checkpoint::Trigger;
 use crate::durable;
@@ -42,6 +43,9 @@ pub(super) struct Ending {
     /// The commit of the redo entry that a redo uses up, or that any other operation has made.
     #[serde(default)]
     pub entry: Option<Oid>,
+    /// Conversations that are put back after the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub talk: Option<TalkEnding>,
 }
 
 impl Engine {
@@ -94,7 +98,7 @@ impl Engine {
         }
         let _lock = store.lock()?;
         let recovered = restore::recover(&self.apply_context(&store, &directory, cx), undo)?;
-        let Some(mut recovered) = recovered else {
+        let Some(recovered) = recovered else {
             return Ok(Recovered {
                 interrupted: None,
                 kept: Vec::new(),
@@ -103,6 +107,14 @@ impl Engine {
         };
         if ending.makes_root && self.path.exists() {
             self.note_made_root()?;
+        }
+        let mut notes = recovered.notes;
+        if let Some(talk) = &ending.talk {
+            // What can't be done with a conversation holds up no files.
+            match self.recover_talk(&store, talk, undo, cx.now) {
+                Ok(left) => notes.extend(left),
+                Err(e) => notes.push(format!("conversations were left as they are: {e}")),
+            }
         }
         let ends_at = if undo { Some(ending.before) } else { ending.ends_at };
         let ends_at = ends_at.and_then(|n| self.checkpoint(n).ok()).map(|c| Expected {
@@ -127,13 +139,13 @@ impl Engine {
             && let Some(entry) = ending.entry
             && let Err(e) = self.push_again(&store, entry)
         {
-            recovered.notes.push(format!("no redo takes this back: {e}"));
+            notes.push(format!("no redo takes this back: {e}"));
         }
-        clear_journal(&directory, &mut recovered.notes)?;
+        clear_journal(&directory, &mut notes)?;
         Ok(Recovered {
             interrupted: Some(header),
             kept: recovered.kept,
-            notes: recovered.notes,
+            notes,
         })
     }
 

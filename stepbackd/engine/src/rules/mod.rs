@@ -81,6 +81,8 @@ pub struct Rules {
     /// Directories that are left out as they are now.
     astray: BTreeSet<TreePath>,
     max_file_size: u64,
+    /// Conversations aren't kept as such: those in the root are files.
+    takes_conversations: bool,
     /// Bit by bit, which built-in patterns left something out.
     hits: AtomicU32,
     outermost: Place,
@@ -137,6 +139,7 @@ impl Rules {
             forgotten: forgotten.iter().cloned().collect(),
             astray: BTreeSet::new(),
             max_file_size,
+            takes_conversations: false,
             hits: AtomicU32::new(0),
             outermost: outside::place(&outside, &above),
             outside,
@@ -144,6 +147,11 @@ impl Rules {
             repos: Mutex::default(),
             places: Mutex::default(),
         })
+    }
+
+    /// Captures conversations that are in the root as files like any other.
+    pub const fn take_conversations(&mut self) {
+        self.takes_conversations = true;
     }
 
     /// Rules of a recorded tree: its ignore files, and what came from outside then. Tracked files don't count here.
@@ -158,6 +166,7 @@ impl Rules {
             forgotten: BTreeSet::new(),
             astray: BTreeSet::new(),
             max_file_size: outside.max_file_size,
+            takes_conversations: outside.conversations_as_files,
             hits: AtomicU32::new(0),
             outermost: outside::place(&base, &outside.above),
             outside: base,
@@ -258,6 +267,7 @@ impl Rules {
             global: text(&own.global),
             include: self.include.texts().to_vec(),
             max_file_size: self.max_file_size,
+            conversations_as_files: self.takes_conversations,
             ignore_case: own.ignore_case,
             prefix: String::from_utf8_lossy(&own.prefix).into_owned(),
             above: self.above.clone(),

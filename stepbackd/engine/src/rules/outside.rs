@@ -31,6 +31,9 @@ pub struct OutsideRules {
     pub max_file_size: u64,
     /// Case-insensitive matching (core.ignoreCase).
     pub ignore_case: bool,
+    /// aider's history files are files like any other: conversations weren't kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conversations_as_files: bool,
     /// From the top of the work tree to the root, ending in a slash; empty unless the root is below the top.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,

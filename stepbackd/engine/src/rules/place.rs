@@ -153,7 +153,7 @@ impl Place {
 
     /// Whether an entry is captured and, for a directory, how; `None`: it is left out. `path` is that of the entry.
     pub fn verdict(&self, rules: &Rules, path: &[u8], name: &[u8], is_dir: bool) -> Option<Below> {
-        if never_captured(path, name) {
+        if never_captured(name) || (is_conversation(path) && !rules.takes_conversations) {
             return None;
         }
         if self.below == Below::All || rules.include.takes(path, is_dir) {
@@ -228,7 +228,14 @@ impl Place {
     }
 }
 
-/// What no rule can bring in: git's own, and aider's two history files, which are conversation.
-fn never_captured(path: &[u8], name: &[u8]) -> bool {
-    name == DOT_GIT || path == b".aider.chat.history.md" || path == b".aider.input.history"
+/// What no rule can bring in: git's own.
+fn never_captured(name: &[u8]) -> bool {
+    name == DOT_GIT
+}
+
+/// aider's two history files: where conversations are kept they are one, else files like any other.
+fn is_conversation(path: &[u8]) -> bool {
+    crate::conversation::AIDER_FILES
+        .iter()
+        .any(|file| path == file.as_bytes())
 }

@@ -15,10 +15,10 @@ use stepback_engine::tree::NoWatch;
 
 use crate::support::{Picture, Sandbox, environment_of};
 
-const BASE: &str = "STEPBACK_TEST_BASE";
-const STORE: &str = "STEPBACK_TEST_STORE";
-const ROOT: &str = "STEPBACK_TEST_ROOT";
-const WORK: &str = "STEPBACK_TEST_WORK";
+pub const BASE: &str = "STEPBACK_TEST_BASE";
+pub const STORE: &str = "STEPBACK_TEST_STORE";
+pub const ROOT: &str = "STEPBACK_TEST_ROOT";
+pub const WORK: &str = "STEPBACK_TEST_WORK";
 /// Set: after an error the same engine tries again.
 const AGAIN: &str = "STEPBACK_TEST_AGAIN";
 const ACTIONS: [&str; 4] = ["kill", "eio", "enospc", "eacces"];

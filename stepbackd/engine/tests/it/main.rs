@@ -21,3 +21,4 @@ mod property_rules;
 mod records;
 mod store_describes_itself;
 mod support;
+mod talk;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use stepback_engine::Result;
 use stepback_engine::checkpoint::Trigger;
+use stepback_engine::conversation::{Agent, Homes};
 use stepback_engine::engine::{
     AttachRequest, Captured, Context, Engine, Environment, Operation, Preview, Report, Scope, Select,
     Settings, Why,
@@ -36,7 +37,7 @@ impl Sandbox {
     /// With an empty root, not attached yet.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["root", "home"] {
+        for name in ["root", "home", "processes"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let state = tempfile::tempdir_in("/dev/shm").ok();
@@ -80,6 +81,7 @@ impl Sandbox {
         Settings {
             include: Vec::new(),
             max_file_size: 10 << 20,
+            conversations: true,
         }
     }
 
@@ -188,6 +190,25 @@ pub fn environment_of(dir: &Path) -> Environment {
             scratch: Some(state.join("scratch")),
         },
         state_dir: state,
+        conversations: homes_of(dir),
+    }
+}
+
+/// Agents' directories below `home`, and processes as `processes` has them: none.
+pub fn homes_of(dir: &Path) -> Homes {
+    let of = |agent, name: &str| (agent, dir.join("home").join(name));
+    Homes {
+        dirs: [
+            of(Agent::ClaudeCode, ".claude"),
+            of(Agent::Codex, ".codex"),
+            of(Agent::Gemini, ".gemini"),
+            of(Agent::Qwen, ".qwen"),
+            of(Agent::Copilot, ".copilot"),
+            of(Agent::Opencode, ".local/share/opencode"),
+            of(Agent::Goose, ".local/share/goose"),
+        ]
+        .into(),
+        processes: Some(dir.join("processes")),
     }
 }
 

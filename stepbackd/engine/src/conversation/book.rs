@@ -1,0 +1,290 @@
+//! What is known of the sessions of a root: which there are, what of them is recorded already, and from that, at a
+//! checkpoint, which ones were active since.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+
+use super::look::{Caches, Look, is_not_there, is_plain, open, stamp};
+use super::read::{self, ReadError};
+use super::record::Kept;
+use super::{Agent, Found, Homes, Seen, SessionId, sqlite};
+use crate::error::Result;
+use crate::path::TreePath;
+use crate::root::DirHandle;
+use crate::state::AbsolutePath;
+use crate::store::{ObjectWriter, Store};
+use crate::time::Time;
+
+/// The most bytes of transcripts that are read anew after a burst; the rest follows at the next checkpoints.
+const BURST_BYTES_MAX: u64 = 32 << 20;
+/// The most sessions in one record.
+const SESSIONS_MAX: usize = 64;
+/// So many hooks are remembered.
+const SEEN_MAX: usize = 256;
+
+/// What is known of the sessions of a root.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// When the last look was.
+    looked: Option<Time>,
+    seeded: bool,
+    /// As recorded last.
+    known: BTreeMap<SessionId, Kept>,
+    /// Stamps of what was seen and had no reason to be recorded.
+    idle: HashMap<SessionId, Vec<(TreePath, String)>>,
+    caches: Caches,
+    seen: Vec<Seen>,
+    /// For people: what couldn't be kept, by agent.
+    pub notes: BTreeMap<Agent, String>,
+}
+
+/// For a look at all sessions of a root.
+pub(crate) struct Wish<'a> {
+    pub homes: &'a Homes,
+    pub root: &'a Path,
+    pub now: Time,
+    /// What has changed since counts as active, where nothing else is known.
+    pub since: Time,
+    /// Whatever it takes; else only as much as a burst of edits may cost.
+    pub thorough: bool,
+    /// Recorded also when they weren't active.
+    pub wanted: &'a [SessionId],
+    /// Nothing but those.
+    pub only_wanted: bool,
+}
+
+impl Book {
+    /// Remembers a session that a hook told of.
+    pub fn note(&mut self, seen: Seen) {
+        let same = |known: &Seen| known.agent == seen.agent && known.session == seen.session;
+        self.seen.retain(|known| !same(known));
+        if self.seen.len() == SEEN_MAX {
+            self.seen.remove(0);
+        }
+        self.seen.push(seen);
+    }
+
+    pub const fn is_seeded(&self) -> bool {
+        self.seeded
+    }
+
+    /// Takes over what records have, the newest first.
+    pub fn seed(&mut self, records: impl Iterator<Item = Vec<Kept>>) {
+        self.seeded = true;
+        for kept in records.flatten() {
+            self.known.entry(kept.id.clone()).or_insert(kept);
+        }
+    }
+
+    /// Pieces that are known may be gone from the store: all is to be read again.
+    pub fn forget_pieces(&mut self) {
+        for part in self.known.values_mut().flat_map(|kept| &mut kept.parts) {
+            part.chunks.clear();
+        }
+    }
+
+    /// These are durable now.
+    pub fn remember(&mut self, kept: &[Kept]) {
+        for kept in kept {
+            self.idle.remove(&kept.id);
+            self.known.insert(kept.id.clone(), kept.clone());
+        }
+    }
+
+    /// Looks at all sessions; gives those that were active since the last look, and those that are wanted, as they are now.
+    /// Their pieces are put into `writer`. What goes wrong with one is a note, not an error.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn look(&mut self, wish: &Wish<'_>, writer: &ObjectWriter<'_>) -> Result<Vec<Kept>> {
+        let since = self.looked.unwrap_or(wish.since);
+        let mut budget = if wish.thorough { u64::MAX } else { BURST_BYTES_MAX };
+        let mut all = Vec::new();
+        self.notes.clear();
+        for agent in Agent::ALL {
+            if wish.only_wanted && !wish.wanted.iter().any(|id| id.agent == agent) {
+                continue;
+            }
+            let Some(dir) = wish.homes.dir(agent, wish.root) else {
+                continue;
+            };
+            let Ok(handle) = DirHandle::open_root(&dir) else {
+                continue;
+            };
+            let found = match self.find(agent, &dir, &handle, wish) {
+                Ok(found) => found,
+                Err(e) => {
+                    self.notes.insert(agent, e.to_string());
+                    continue;
+                }
+            };
+            for found in found {
+                let id = SessionId {
+                    agent,
+                    session: found.session.clone(),
+                };
+                let wanted = wish.wanted.contains(&id);
+                let active = !wish.only_wanted && self.is_active(&id, &found, &handle, since);
+                if !wanted && !active || all.len() == SESSIONS_MAX {
+                    continue;
+                }
+                match self.keep(&id, &found, &dir, &handle, wish, &mut budget, writer)? {
+                    Ok(kept) => all.push(kept),
+                    Err(e) => {
+                        self.notes.insert(agent, format!("session {}: {e}", id.session));
+                    }
+                }
+            }
+        }
+        if !wish.only_wanted {
+            self.looked = Some(wish.now);
+        }
+        Ok(all)
+    }
+
+    fn find(
+        &mut self,
+        agent: Agent,
+        dir: &Path,
+        handle: &DirHandle,
+        wish: &Wish<'_>,
+    ) -> io::Result<Vec<Found>> {
+        let known = &self.known;
+        let knows = |path: &TreePath| {
+            let mut of_agent = known.values().filter(|kept| kept.id.agent == agent);
+            of_agent.any(|kept| kept.parts.iter().any(|part| part.path == *path))
+        };
+        let mut look = Look {
+            dir,
+            root: wish.root,
+            now: wish.now,
+            thorough: wish.thorough,
+            handle,
+            caches: &mut self.caches,
+            known: &knows,
+        };
+        let mut all = agent.adapter().find(&mut look)?;
+        for seen in self.seen.iter().filter(|seen| seen.agent == agent) {
+            let Some(path) = &seen.path else { continue };
+            let within = path
+                .strip_prefix(dir)
+                .ok()
+                .and_then(|path| TreePath::from_path(path).ok());
+            if let Some(path) = within
+                && !path.is_root()
+                && is_plain(&seen.session)
+                && !all.iter().any(|found| found.session == seen.session)
+                && open(handle, &path).is_ok()
+            {
+                all.push(Found {
+                    session: seen.session.clone(),
+                    cwd: wish.root.to_owned(),
+                    files: vec![path],
+                    ..Found::default()
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn is_active(&mut self, id: &SessionId, found: &Found, handle: &DirHandle, since: Time) -> bool {
+        let mut newest = i64::MIN;
+        let mut stamps = Vec::new();
+        for path in &found.files {
+            if let Some((above, name)) = path.split_last()
+                && let Ok(stat) = handle.open_beneath(&above).and_then(|dir| dir.stat(name))
+            {
+                newest = newest.max(stat.mtime_ns);
+                stamps.push((path.clone(), stamp(&stat)));
+            }
+        }
+        if let Some((rows, changed)) = &found.rows_stamp {
+            newest = newest.max(*changed);
+            stamps.extend(found.tables.first().map(|table| (table.db.clone(), rows.clone())));
+        }
+        if let Some(known) = self.known.get(id) {
+            let mut recorded: Vec<(TreePath, String)> = known
+                .parts
+                .iter()
+                .filter(|part| !part.is_derived())
+                .map(|part| (part.path.clone(), part.stamp.clone()))
+                .collect();
+            recorded.dedup();
+            return recorded != stamps || known.partial;
+        }
+        match self.idle.get(id) {
+            Some(idle) if *idle == stamps => false,
+            Some(_) => true,
+            None => {
+                let active = newest > since.0;
+                if !active {
+                    self.idle.insert(id.clone(), stamps);
+                }
+                active
+            }
+        }
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call; what is gathered for it has no name"
+    )]
+    fn keep(
+        &self,
+        id: &SessionId,
+        found: &Found,
+        dir: &Path,
+        handle: &DirHandle,
+        wish: &Wish<'_>,
+        budget: &mut u64,
+        writer: &ObjectWriter<'_>,
+    ) -> Result<io::Result<Kept>> {
+        let mut kept = Kept {
+            id: id.clone(),
+            cwd: AbsolutePath(found.cwd.clone()),
+            parts: Vec::new(),
+            partial: false,
+        };
+        let known = self.known.get(id);
+        for path in &found.files {
+            let file = match open(handle, path) {
+                Ok(file) => file,
+                // Gone since it was listed, as short-lived files go.
+                Err(e) if is_not_there(&e) => continue,
+                Err(e) => return Ok(Err(e)),
+            };
+            let part = read::file(file, path, known, wish.thorough, budget, writer);
+            match part.map_err(|e| e.on(&dir.join(path.as_path()))) {
+                Ok((part, whole)) => {
+                    kept.partial |= !whole;
+                    kept.parts.push(part);
+                }
+                Err(ReadError::Transcript(e)) => return Ok(Err(e)),
+                Err(ReadError::Store(e)) => return Err(e),
+            }
+        }
+        let stamp = found.rows_stamp.as_ref().map_or("", |(stamp, _)| stamp);
+        let rows = sqlite::read(dir, &found.tables, stamp, known, writer);
+        match rows {
+            Ok(parts) => kept.parts.extend(parts),
+            // What an agent makes of a transcript is no reason not to keep the transcript.
+            Err(ReadError::Transcript(_)) if found.tables.iter().all(|table| table.derived) => {}
+            Err(ReadError::Transcript(e)) => return Ok(Err(e)),
+            Err(ReadError::Store(e)) => return Err(e),
+        }
+        Ok(Ok(kept))
+    }
+}
+
+/// Reads the records of checkpoints for [`Book::seed`]; one that can't be read is passed over.
+pub(crate) fn records<'a>(
+    store: &'a Store,
+    root: &'a str,
+    newest_first: impl Iterator<Item = u64> + 'a,
+) -> impl Iterator<Item = Vec<Kept>> + 'a {
+    newest_first.filter_map(|n| {
+        let tree = super::record::tree_of(store, root, n).ok()??;
+        super::record::load(store, tree).ok()
+    })
+}

@@ -1,0 +1,128 @@
+//! Lines of JSON: the first ones, and the chain in which each names the one before.
+
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Read};
+
+use serde_json::Value;
+
+/// The most bytes of one line that is looked at.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+
+/// Hands out the records at the beginning of a file, until one gives an answer, at most `bytes_max` bytes of them. A line
+/// that is no record is passed over.
+pub(super) fn first<T>(
+    from: impl Read,
+    bytes_max: u64,
+    mut each: impl FnMut(&Value) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let mut from = BufReader::new(from.take(bytes_max));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if let Ok(value) = serde_json::from_slice::<Value>(&line)
+            && let Some(found) = each(&value)
+        {
+            return Ok(Some(found));
+        }
+    }
+}
+
+/// Follows the chain of `parentUuid`s through a transcript, line by line.
+#[derive(Default)]
+pub(super) struct Chain {
+    seen: HashSet<String>,
+    last: Option<String>,
+    /// Records that name one that isn't there.
+    pub broken: u64,
+}
+
+impl Chain {
+    /// The line, its parent replaced by the record before it if the one that it names isn't there.
+    pub fn mend(&mut self, line: &[u8]) -> Vec<u8> {
+        let Ok(record) = serde_json::from_slice::<Value>(line) else {
+            return line.to_vec();
+        };
+        let text = |key: &str| record.get(key).and_then(Value::as_str).map(str::to_owned);
+        let mut out = line.to_vec();
+        if let (Some(parent), Some(last)) = (text("parentUuid"), &self.last)
+            && !self.seen.contains(&parent)
+        {
+            self.broken += 1;
+            let mend = |space: &str| {
+                let from = format!("\"parentUuid\":{space}\"{parent}\"");
+                let to = format!("\"parentUuid\":{space}\"{last}\"");
+                replace(line, &[(from.into_bytes(), to.into_bytes())])
+            };
+            out = mend("");
+            if out == line {
+                out = mend(" ");
+            }
+        }
+        if let Some(uuid) = text("uuid") {
+            self.seen.insert(uuid.clone());
+            self.last = Some(uuid);
+        }
+        out
+    }
+}
+
+/// Replaces each `from` by its `to`, wherever it stands.
+pub(super) fn replace(bytes: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hit = pairs
+            .iter()
+            .find(|(from, _)| !from.is_empty() && bytes[at..].starts_with(from));
+        match hit {
+            Some((from, to)) => {
+                out.extend_from_slice(to);
+                at += from.len();
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_chain_is_mended_and_a_whole_one_left() {
+        let lines = [
+            r#"{"uuid":"a","parentUuid":null}"#,
+            r#"{"uuid":"b","parentUuid":"a"}"#,
+            r#"{"type":"other"}"#,
+            r#"{"uuid":"d","parentUuid":"c","x":1}"#,
+            "{half",
+        ];
+        let mut chain = Chain::default();
+        let out: Vec<_> = lines
+            .iter()
+            .map(|line| String::from_utf8(chain.mend(line.as_bytes())).unwrap())
+            .collect();
+        assert_eq!(out[3], r#"{"uuid":"d","parentUuid":"b","x":1}"#);
+        assert_eq!(
+            (&out[..3], &out[4..]),
+            (&lines.map(String::from)[..3], &lines.map(String::from)[4..])
+        );
+        assert_eq!(chain.broken, 1);
+    }
+
+    #[test]
+    fn the_first_answer_counts_and_bad_lines_are_passed_over() {
+        let text = b"nonsense\n{\"a\":1}\n{\"cwd\":\"/x\"}\n";
+        let cwd = |v: &Value| v.get("cwd").and_then(Value::as_str).map(str::to_owned);
+        assert_eq!(first(&text[..], 1000, cwd).unwrap().as_deref(), Some("/x"));
+        assert_eq!(first(&text[..], 20, cwd).unwrap(), None);
+    }
+}

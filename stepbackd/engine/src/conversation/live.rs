@@ -1,0 +1,116 @@
+//! Which agents run in a root, by what the system says of processes. `processes` is `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::Agent;
+
+/// Interpreters: what they run is an argument.
+const INTERPRETERS: &[&str] = &["node", "bun", "deno", "python", "npx", "npm", "pipx", "uv"];
+/// So many arguments are looked at for the script.
+const ARGUMENTS_MAX: usize = 6;
+
+/// The agents of which a process has its working directory in the root, with one such process; `None`: the system doesn't
+/// say.
+pub(super) fn agents(processes: &Path, root: &Path) -> Option<BTreeMap<Agent, u32>> {
+    let mut found = BTreeMap::new();
+    for pid in pids(processes)? {
+        let dir = processes.join(pid.to_string());
+        let Ok(cwd) = fs::read_link(dir.join("cwd")) else {
+            continue;
+        };
+        if !super::is_within(&cwd, root) {
+            continue;
+        }
+        let exe = fs::read_link(dir.join("exe")).unwrap_or_default();
+        let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
+        if let Some(agent) = agent_of(&exe, &arguments) {
+            found.entry(agent).or_insert(pid);
+        }
+    }
+    Some(found)
+}
+
+/// A process that holds one of `files` open; `None` when none does, or none can be seen.
+pub(super) fn holder(processes: &Path, files: &BTreeSet<PathBuf>) -> Option<u32> {
+    let own = std::process::id();
+    pids(processes)?
+        .into_iter()
+        .filter(|pid| *pid != own)
+        .find(|pid| {
+            let fds = fs::read_dir(processes.join(pid.to_string()).join("fd"));
+            fds.into_iter()
+                .flatten()
+                .flatten()
+                .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
+        })
+}
+
+fn pids(processes: &Path) -> Option<Vec<u32>> {
+    let entries = fs::read_dir(processes).ok()?;
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Some(entries.flatten().filter_map(pid).collect())
+}
+
+/// Whose process this is, by its program and the arguments that NUL bytes end.
+fn agent_of(exe: &Path, arguments: &[u8]) -> Option<Agent> {
+    let arguments: Vec<&Path> = arguments
+        .split(|b| *b == 0)
+        .take(ARGUMENTS_MAX)
+        .map(|bytes| Path::new(OsStr::from_bytes(bytes)))
+        .collect();
+    let is_script = stem(exe).is_some_and(|name| INTERPRETERS.iter().any(|known| name.starts_with(known)));
+    let mut names: Vec<&Path> = vec![exe];
+    names.extend(arguments.first());
+    if is_script {
+        let script = |argument: &&&Path| !argument.as_os_str().as_bytes().starts_with(b"-");
+        names.extend(arguments.iter().skip(1).filter(script).take(2));
+    }
+    Agent::ALL.into_iter().find(|agent| {
+        let programs = agent.adapter().programs();
+        names.iter().any(|path| {
+            let in_package = |part: &OsStr| programs.iter().any(|p| part.as_bytes() == p.as_bytes());
+            let mut package = path.iter().skip_while(|part| *part != "node_modules");
+            stem(path).is_some_and(|name| programs.contains(&name)) || package.any(in_package)
+        })
+    })
+}
+
+/// The last part of a path, without an ending that scripts have and without what `/proc` says of a replaced program.
+fn stem(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    let ends = [".js", ".mjs", ".cjs", ".py", ".exe"];
+    Some(ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(exe: &str, arguments: &[&str]) -> Option<Agent> {
+        agent_of(Path::new(exe), arguments.join("\0").as_bytes())
+    }
+
+    #[test]
+    fn agents_are_known_by_program_or_script() {
+        let node = "/usr/bin/node";
+        assert_eq!(
+            agent("/opt/claude", &["claude", "-p", "x"]),
+            Some(Agent::ClaudeCode)
+        );
+        assert_eq!(agent(node, &["node", "/usr/bin/gemini"]), Some(Agent::Gemini));
+        let qwen = "/lib/node_modules/@qwen-code/qwen-code/cli.js";
+        assert_eq!(agent(node, &["node", "--no-warnings", qwen]), Some(Agent::Qwen));
+        assert_eq!(
+            agent("/usr/bin/python3.11", &["python", "/venv/bin/aider"]),
+            Some(Agent::Aider)
+        );
+        assert_eq!(agent("/x/codex (deleted)", &["codex"]), Some(Agent::Codex));
+        assert_eq!(agent("/usr/bin/vim", &["vim", "claude"]), None);
+        assert_eq!(agent(node, &["node", "server.js"]), None);
+    }
+}

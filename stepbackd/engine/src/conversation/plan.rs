@@ -1,0 +1,338 @@
+//! What a rewind does to each conversation, and doing it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::chunks;
+use super::put::{self, Trouble};
+use super::record::{Kept, Part, find};
+use super::{Agent, Homes, SessionId, fork, live, sqlite};
+use crate::error::Result;
+use crate::path::{TreePath, for_shell};
+use crate::store::Store;
+
+/// How much of each file is put back.
+pub(super) type Lengths = BTreeMap<TreePath, u64>;
+
+/// What a rewind puts back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum What {
+    /// Files and conversations.
+    #[default]
+    Both,
+    /// Files alone.
+    Files,
+    /// Conversations alone.
+    Conversation,
+}
+
+/// How a rewind treats conversations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mode {
+    /// What is put back.
+    pub what: What,
+    /// Conversations are written under a new id, those that are there left alone.
+    pub fork: bool,
+}
+
+/// What became, or would become, of one conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whose.
+    pub agent: Agent,
+    /// The agent's own id.
+    pub session: String,
+    /// `rewind`, `fork`, `none` (it is so already), `left`.
+    pub action: &'static str,
+    /// Why it was left.
+    pub why: Option<String>,
+    /// The command that goes on from there.
+    pub resume: Option<String>,
+    /// Its new id.
+    pub fork: Option<String>,
+}
+
+/// What is to be done with a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It is so already.
+    Nothing,
+    Put,
+    Fork,
+    Left(String),
+}
+
+/// A session with what is to be done.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub id: SessionId,
+    pub act: Act,
+}
+
+/// For planning and doing.
+pub(crate) struct Cx<'a> {
+    pub store: &'a Store,
+    pub homes: &'a Homes,
+    pub root: &'a Path,
+    /// All bytes as recorded, for taking something back; else whole lines only.
+    pub exact: bool,
+}
+
+impl Cx<'_> {
+    /// What a file's length will be. A record that was being written then isn't put back: what is appended to half a line
+    /// is lost with it.
+    fn length(&self, part: &Part) -> Result<u64> {
+        if self.exact || !part.is_lines() {
+            return Ok(part.size());
+        }
+        chunks::whole_lines(self.store, &part.chunks)
+    }
+
+    fn lengths(&self, kept: &Kept) -> Result<Lengths> {
+        let files = kept.parts.iter().filter(|part| part.table.is_none());
+        files
+            .map(|part| Ok((part.path.clone(), self.length(part)?)))
+            .collect()
+    }
+
+    fn dir(&self, agent: Agent) -> Option<PathBuf> {
+        self.homes.dir(agent, self.root)
+    }
+
+    /// What is to be done for each session of `target`, given what is there.
+    pub fn plan(&self, target: &[Kept], present: &[Kept], fork: bool) -> Result<Vec<Step>> {
+        let processes = self.homes.processes.as_deref();
+        let running = processes.and_then(|processes| live::agents(processes, self.root));
+        let step = |kept: &Kept| {
+            let act = if kept.partial {
+                Act::Left("not all of it was kept then".into())
+            } else if fork {
+                match kept.id.agent.adapter().fork_of() {
+                    fork::Way::None(why) => Act::Left(why.into()),
+                    _ => Act::Fork,
+                }
+            } else {
+                self.act(kept, find(present, &kept.id), running.as_ref())?
+            };
+            Ok(Step {
+                id: kept.id.clone(),
+                act,
+            })
+        };
+        target.iter().map(step).collect()
+    }
+
+    fn act(
+        &self,
+        kept: &Kept,
+        present: Option<&Kept>,
+        running: Option<&BTreeMap<Agent, u32>>,
+    ) -> Result<Act> {
+        let agent = kept.id.agent;
+        let Some(dir) = self.dir(agent) else {
+            return Ok(Act::Left(format!(
+                "the directory of {} isn't there",
+                agent.name()
+            )));
+        };
+        if let Some(present) = present
+            && self.is_so(kept, present)?
+        {
+            return Ok(Act::Nothing);
+        }
+        let Some(running) = running else {
+            return Ok(Act::Left("this system doesn't say whether it is running".into()));
+        };
+        if let Some(pid) = running.get(&agent) {
+            return Ok(Act::Left(format!(
+                "{} is running here (process {pid})",
+                agent.name()
+            )));
+        }
+        let files = present
+            .iter()
+            .flat_map(|present| &present.parts)
+            .chain(&kept.parts);
+        let files: BTreeSet<PathBuf> = files
+            .filter(|part| part.table.is_none())
+            .map(|part| dir.join(part.path.as_path()))
+            .collect();
+        let holder = self
+            .homes
+            .processes
+            .as_deref()
+            .and_then(|p| live::holder(p, &files));
+        if let Some(pid) = holder {
+            return Ok(Act::Left(format!("process {pid} has it open")));
+        }
+        let hindrance = agent
+            .adapter()
+            .hindrance(&dir, &kept.id.session, &self.lengths(kept)?);
+        Ok(hindrance.map_or(Act::Put, Act::Left))
+    }
+
+    /// Whether what is there is what would be put.
+    fn is_so(&self, kept: &Kept, present: &Kept) -> Result<bool> {
+        let real = |kept: &Kept| kept.parts.iter().filter(|part| !part.is_derived()).count();
+        if real(kept) != real(present) {
+            return Ok(false);
+        }
+        for part in kept.parts.iter().filter(|part| !part.is_derived()) {
+            let len = self.length(part)?;
+            let Some(now) = present.parts.iter().find(|now| now.is_at(part)) else {
+                return Ok(false);
+            };
+            if now.size() != len || chunks::common(self.store, &part.chunks, &now.chunks)? < len {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts a session back; why it was left, if it was.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn put(&self, kept: &Kept, present: Option<&Kept>) -> Result<Option<String>> {
+        let Some(dir) = self.dir(kept.id.agent) else {
+            return Ok(Some("its directory isn't there".into()));
+        };
+        match self.try_put(&dir, kept, present) {
+            Ok(()) => Ok(None),
+            Err(Trouble::File(e)) => Ok(Some(e.to_string())),
+            Err(Trouble::Store(e)) => Err(e),
+        }
+    }
+
+    fn try_put(&self, dir: &Path, kept: &Kept, present: Option<&Kept>) -> Result<(), Trouble> {
+        // Rows first: one transaction, and if it is refused nothing was done.
+        self.put_rows(dir, kept, present)?;
+        for part in kept.parts.iter().filter(|part| part.table.is_none()) {
+            let now = present.and_then(|p| p.parts.iter().find(|now| now.is_at(part)));
+            put::file(dir, self.store, part, self.length(part)?, now).map_err(|e| on(e, &part.path))?;
+        }
+        let later = present.iter().flat_map(|present| &present.parts);
+        for part in later.filter(|part| part.table.is_none() && !kept.parts.iter().any(|p| p.is_at(part))) {
+            put::remove(dir, part)?;
+        }
+        Ok(())
+    }
+
+    fn put_rows(&self, dir: &Path, kept: &Kept, present: Option<&Kept>) -> Result<(), Trouble> {
+        let mut by_database: BTreeMap<&TreePath, Vec<&Part>> = BTreeMap::new();
+        for part in kept.parts.iter().filter(|part| part.table.is_some()) {
+            by_database.entry(&part.path).or_default().push(part);
+        }
+        // What an agent made of a transcript since the record was taken goes with it.
+        for part in present
+            .iter()
+            .flat_map(|p| &p.parts)
+            .filter(|part| part.is_derived())
+        {
+            let parts = by_database.entry(&part.path).or_default();
+            if !parts.iter().any(|known| known.is_at(part)) {
+                parts.push(part);
+            }
+        }
+        for (db, parts) in by_database {
+            let derived = parts.iter().all(|part| part.is_derived());
+            let path = dir.join(db.as_path());
+            if derived && !path.exists() {
+                continue;
+            }
+            let done = sqlite::change(&path, |transaction| {
+                for part in &parts {
+                    let now = present.and_then(|p| p.parts.iter().find(|now| now.is_at(part)));
+                    let also = now.and_then(|now| now.table.as_ref()).map(|table| &table.ids[..]);
+                    let also = also.or(part.is_derived().then_some(&[]));
+                    let recorded = kept.parts.iter().any(|known| known.is_at(part));
+                    let empty = part.is_derived() && !(self.exact && recorded);
+                    sqlite::equalize(transaction, self.store, part, also, empty)?;
+                }
+                Ok(())
+            });
+            match done {
+                Ok(()) => {}
+                Err(sqlite::Trouble::Database(e)) => return Err(other(format!("{db}: {e}"))),
+                Err(sqlite::Trouble::Other(e)) => return Err(other(format!("{db}: {e}"))),
+                Err(sqlite::Trouble::Store(e)) => return Err(Trouble::Store(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a session under a new id; that id, or why not.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn fork(&self, kept: &Kept, seed: &str) -> Result<Result<String, String>> {
+        let Some(dir) = self.dir(kept.id.agent) else {
+            return Ok(Err("its directory isn't there".into()));
+        };
+        match fork::fork(&dir, self.store, kept, &self.lengths(kept)?, seed) {
+            Ok(new) => Ok(Ok(new)),
+            Err(Trouble::File(e)) => Ok(Err(e.to_string())),
+            Err(Trouble::Store(e)) => Err(e),
+        }
+    }
+
+    /// Whether a session is somewhere on the way from one recorded state to the other: then all of it is on record, and
+    /// it may be brought to either.
+    pub fn is_between(&self, present: &Kept, from: Option<&Kept>, to: Option<&Kept>) -> Result<bool> {
+        for part in present.parts.iter().filter(|part| part.table.is_none()) {
+            let of = |kept: Option<&Kept>| {
+                let found = kept.and_then(|kept| kept.parts.iter().find(|p| p.is_at(part)));
+                found.map_or(Vec::new(), |part| part.chunks.clone())
+            };
+            let (a, b) = (of(from), of(to));
+            let size = part.size();
+            let mixed = |a: &[chunks::Chunk], b: &[chunks::Chunk]| -> Result<bool> {
+                let head = chunks::common(self.store, &part.chunks, a)?;
+                Ok(head == size || chunks::same_from(self.store, &part.chunks, b, head)?)
+            };
+            if !mixed(&b, &a)? && !mixed(&a, &b)? {
+                return Ok(false);
+            }
+        }
+        // Rows change in one transaction: they are those of one side.
+        let same_rows = |side: Option<&Kept>| -> Result<bool> {
+            let Some(side) = side else { return Ok(false) };
+            for part in present
+                .parts
+                .iter()
+                .filter(|p| p.table.is_some() && !p.is_derived())
+            {
+                let Some(then) = side.parts.iter().find(|then| then.is_at(part)) else {
+                    return Ok(false);
+                };
+                if then.size() != part.size()
+                    || chunks::common(self.store, &then.chunks, &part.chunks)? != part.size()
+                {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        Ok(same_rows(from)? || same_rows(to)?)
+    }
+}
+
+/// The command that goes on with a session, from wherever people stand.
+pub(crate) fn resume(kept: &Kept, session: &str, root: &Path) -> String {
+    let command = kept.id.agent.resume(session);
+    match &kept.cwd.0 {
+        cwd if cwd == root => command,
+        cwd => format!("cd {} && {command}", for_shell(cwd)),
+    }
+}
+
+fn on(trouble: Trouble, path: &TreePath) -> Trouble {
+    match trouble {
+        Trouble::File(e) => Trouble::File(std::io::Error::new(e.kind(), format!("{path}: {e}"))),
+        store => store,
+    }
+}
+
+fn other(text: String) -> Trouble {
+    Trouble::File(std::io::Error::other(text))
+}

@@ -1,0 +1,48 @@
+//! Qwen Code. `~/.qwen/projects/<slug>/chats/<id>.jsonl`, the slug as Claude Code's. A record names the one before; a
+//! chain that is broken loses all that is before the break.
+
+use std::io;
+
+use super::look::Look;
+use super::{Adapter, Found, claude};
+
+pub(super) struct Qwen;
+
+impl Adapter for Qwen {
+    fn find(&self, look: &mut Look<'_>) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for (dir, slug) in claude::slug_dirs(look)? {
+            let chats = dir.join(b"chats");
+            for file in look.list(&chats)? {
+                let Some(session) = file.strip_suffix(".jsonl").map(str::to_owned) else {
+                    continue;
+                };
+                let path = chats.join(file.as_bytes());
+                let Some(head) = look.head(&path, claude::head_of) else {
+                    continue;
+                };
+                let mut files = vec![path];
+                look.walk(&format!("projects/{slug}/chats/{session}"), &mut files)?;
+                found.push(Found {
+                    session,
+                    cwd: head.cwd,
+                    files,
+                    ..Found::default()
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    fn resume(&self, session: &str) -> String {
+        format!("qwen --resume {session}")
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["qwen", "qwen-code"]
+    }
+
+    fn is_chained(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,228 @@
+//! Conversations of agents go back with the files: what is said, in text and in JSON, and what an agent that runs means.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stepback_tests::{Guarded, Project, Sandbox, eventually, start};
+
+use crate::support::top;
+
+const LONG: Duration = Duration::from_secs(30);
+const ID: &str = "bb015940-e7c6-49f8-9734-6c6705e466d5";
+
+fn fixture(name: &str, root: &Path) -> String {
+    let text = fs::read_to_string(top().join("tests/fixtures/agents").join(name)).unwrap();
+    text.replace("@ROOT@", root.to_str().unwrap())
+}
+
+fn transcript(sandbox: &Sandbox, root: &Path) -> PathBuf {
+    let slug: String = root
+        .to_str()
+        .unwrap()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    sandbox.home().join(format!(".claude/projects/{slug}/{ID}.jsonl"))
+}
+
+fn append(path: &Path, text: &str) {
+    use std::io::Write;
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Two turns of Claude Code: the checkpoints after each, and the transcript's text then.
+fn two_turns(sandbox: &Sandbox, project: &Project<'_>) -> ((u64, String), (u64, String)) {
+    let root = project.path.canonicalize().unwrap();
+    let file = transcript(sandbox, &root);
+    project.attach();
+    let one = fixture("claude/turn1.jsonl", &root);
+    append(&file, &one);
+    project.write("hello.txt", "one\n");
+    let n1 = project.save();
+    let two = fixture("claude/turn2.jsonl", &root);
+    append(&file, &two[one.len()..]);
+    project.write("hello.txt", "two\n");
+    let n2 = project.save();
+    ((n1, one), (n2, two))
+}
+
+fn session() -> Value {
+    json!({ "agent": "claude-code", "session": ID })
+}
+
+#[test]
+fn files_and_conversation_go_back_together() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let ((n1, one), (n2, two)) = two_turns(&sandbox, &project);
+    let file = transcript(&sandbox, &project.path.canonicalize().unwrap());
+    for n in [n1, n2] {
+        let shown = project.json(&["show", &n.to_string()]);
+        assert_eq!(shown["conversation"], json!([session()]));
+    }
+    let status = project.status();
+    assert_eq!(
+        status["agents"],
+        json!([{ "agent": "claude-code", "session": ID, "live": false }])
+    );
+    let preview = project.json(&["rewind", &n1.to_string(), "-n"]);
+    assert_eq!(
+        preview["conversation"],
+        json!([{ "agent": "claude-code", "session": ID, "action": "rewind" }])
+    );
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        two,
+        "a preview changes nothing"
+    );
+    let report = project.rewind(n1);
+    let resume = format!("claude --resume {ID}");
+    assert_eq!(
+        report["conversation"],
+        json!([{ "agent": "claude-code", "session": ID, "action": "rewind", "resume": resume }])
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), one);
+    assert_eq!(project.read("hello.txt"), b"one\n");
+    project.redo();
+    assert_eq!(fs::read_to_string(&file).unwrap(), two);
+    let text = project.stepback(&["rewind", &n1.to_string(), "-y"]).exits(0);
+    assert!(text.text().contains(&resume), "{}", text.text());
+    assert!(!text.stderr.contains("out of step"), "{}", text.stderr);
+    project.fsck();
+}
+
+#[test]
+fn one_half_alone_changes_alone_and_says_that_it_is_out_of_step() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let ((n1, one), (_, two)) = two_turns(&sandbox, &project);
+    let file = transcript(&sandbox, &project.path.canonicalize().unwrap());
+    let n1 = n1.to_string();
+    let done = project.stepback(&["rewind", &n1, "-y", "--files-only"]).exits(0);
+    assert!(done.stderr.contains("out of step"), "{}", done.stderr);
+    assert_eq!(
+        (project.read("hello.txt"), fs::read_to_string(&file).unwrap()),
+        (b"one\n".to_vec(), two.clone())
+    );
+    project.redo();
+    let done = project
+        .stepback(&["rewind", &n1, "-y", "--conversation-only"])
+        .exits(0);
+    assert!(done.stderr.contains("out of step"), "{}", done.stderr);
+    assert_eq!(
+        (project.read("hello.txt"), fs::read_to_string(&file).unwrap()),
+        (b"two\n".to_vec(), one)
+    );
+    project.redo();
+    assert_eq!(fs::read_to_string(&file).unwrap(), two);
+    project
+        .stepback(&["rewind", &n1, "--files-only", "--fork"])
+        .exits(2);
+}
+
+/// A process that passes for Claude Code, working in `cwd`.
+fn pretend_claude(sandbox: &Sandbox, cwd: &Path) -> Guarded {
+    let program = sandbox.dir().join("claude");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut command = sandbox.command(&program, cwd);
+    command.arg("600");
+    Guarded::new(start(&mut command))
+}
+
+#[test]
+fn a_running_agent_is_left_alone_and_a_fork_is_always_possible() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let ((n1, one), (_, two)) = two_turns(&sandbox, &project);
+    let root = project.path.canonicalize().unwrap();
+    let file = transcript(&sandbox, &root);
+    let agent = pretend_claude(&sandbox, &project.path);
+    eventually("the agent is seen", LONG, || {
+        project.status()["agents"][0]["live"] == true
+    });
+    let n1 = n1.to_string();
+    let done = project.stepback(&["rewind", &n1, "-y"]).exits(0);
+    assert!(done.text().contains("left as it is"), "{}", done.text());
+    let hint = format!("quit the agent, then run `stepback rewind {n1} --conversation-only`");
+    assert!(
+        done.stderr.contains(&hint) && done.stderr.contains("--fork"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(project.read("hello.txt"), b"one\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), two);
+    let alone = project.json_code(&["rewind", &n1, "-y", "--conversation-only"], 3);
+    assert_eq!(alone["conversation"][0]["action"], "left");
+    let forked = project.json(&["rewind", &n1, "-y", "--fork"]);
+    let new = forked["conversation"][0]["fork"].as_str().unwrap().to_owned();
+    assert_eq!(
+        forked["conversation"][0]["resume"],
+        format!("claude --resume {new}")
+    );
+    let copy = file.with_file_name(format!("{new}.jsonl"));
+    assert_eq!(fs::read_to_string(copy).unwrap(), one.replace(ID, &new));
+    assert_eq!(fs::read_to_string(&file).unwrap(), two);
+    drop(agent);
+    eventually("the agent is gone", LONG, || {
+        project.status()["agents"][0]["live"] == false
+    });
+    project.json(&["rewind", &n1, "-y", "--conversation-only"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), one);
+}
+
+#[test]
+fn turned_off_nothing_is_kept_and_aiders_history_is_a_file_of_the_project() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("conversations = false\n");
+    let project = sandbox.project("p");
+    project.write(".aider.chat.history.md", "# said\n");
+    let attached = project.stepback(&["attach"]).exits(0);
+    assert!(!attached.stderr.contains("conversations"), "{}", attached.stderr);
+    let n = project.save();
+    assert_eq!(project.show(n, ".aider.chat.history.md"), b"# said\n");
+    assert_eq!(project.json(&["show", &n.to_string()])["conversation"], json!([]));
+}
+
+#[test]
+fn attach_says_once_that_conversations_are_kept() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let attached = project.stepback(&["attach"]).exits(0);
+    assert!(
+        attached.stderr.contains("`conversations = false`"),
+        "{}",
+        attached.stderr
+    );
+    let again = project.stepback(&["attach"]).exits(0);
+    assert!(!again.stderr.contains("conversations"), "{}", again.stderr);
+}
+
+#[test]
+fn aiders_history_goes_back_with_the_files() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let root = project.path.canonicalize().unwrap();
+    let (one, two) = (fixture("aider/turn1.md", &root), fixture("aider/turn2.md", &root));
+    project.write(".aider.chat.history.md", &one);
+    project.write("hello.txt", "one\n");
+    let n1 = project.save();
+    project.write(".aider.chat.history.md", &two);
+    project.write("hello.txt", "two\n");
+    project.save();
+    let report = project.rewind(n1);
+    assert_eq!(
+        report["conversation"][0]["resume"],
+        "aider --restore-chat-history"
+    );
+    assert_eq!(project.read(".aider.chat.history.md"), one.as_bytes());
+    project.redo();
+    assert_eq!(project.read(".aider.chat.history.md"), two.as_bytes());
+    assert_eq!(project.stepback(&["diff", "--name-status"]).exits(0).text(), "");
+}
