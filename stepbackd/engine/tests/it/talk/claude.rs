@@ -384,14 +384,14 @@ fn a_save_of_an_unchanged_tree_saves_what_was_said_since() {
         (sandbox.capture().id, sandbox.engine().checkpoints().len() as u64),
         (n, n)
     );
-    sandbox.turn("two\n", &file, &fixture("claude/turn2.jsonl", &root));
-    sandbox.rewind(n);
-    assert_eq!(look(&file).text, one);
     // Also of a session that wasn't at work before.
     let other = transcript(&sandbox, "22222222-2222-4222-8222-222222222222");
     write(&other, &one);
     assert_eq!(sandbox.capture().id, n);
     assert_eq!(sandbox.engine().checkpoint(n).unwrap().conversation.len(), 2);
+    sandbox.turn("two\n", &file, &fixture("claude/turn2.jsonl", &root));
+    sandbox.rewind(n);
+    assert_eq!(look(&file).text, one);
     sandbox.reopen(false);
     assert_eq!(sandbox.engine().checkpoint(n).unwrap().conversation.len(), 2);
     assert!(sandbox.engine().verify().unwrap().is_empty());
