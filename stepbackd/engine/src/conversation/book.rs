@@ -124,6 +124,10 @@ impl Book {
                     agent,
                     session: found.session.clone(),
                 };
+                if !is_plain(&id.session) {
+                    // It couldn't be named in a command.
+                    continue;
+                }
                 let wanted = wish.wanted.contains(&id);
                 let active = !wish.only_wanted && self.is_active(&id, &found, &handle, since);
                 if !wanted && !active || all.len() == SESSIONS_MAX {

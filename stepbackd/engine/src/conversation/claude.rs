@@ -15,13 +15,16 @@ pub(super) struct Claude;
 impl Adapter for Claude {
     fn find(&self, look: &mut Look<'_>) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
+        let (root, own) = (look.root, slug(&look.root.to_string_lossy()));
         for (dir, slug) in slug_dirs(look)? {
+            // Records say where they run, but for those of other versions: then the directory's name has to do.
+            let fallback = (slug == own).then_some(root);
             for file in look.list(&dir)? {
                 let Some(session) = file.strip_suffix(".jsonl").map(str::to_owned) else {
                     continue;
                 };
                 let path = dir.join(file.as_bytes());
-                let Some(head) = look.head(&path, head_of) else {
+                let Some(head) = look.head(&path, fallback, head_of) else {
                     continue;
                 };
                 let mut files = vec![path];
@@ -71,7 +74,7 @@ pub(super) fn slug_dirs(look: &mut Look<'_>) -> io::Result<Vec<(crate::path::Tre
 }
 
 /// As the agent does it: by UTF-16 units.
-fn slug(path: &str) -> String {
+pub(super) fn slug(path: &str) -> String {
     path.encode_utf16()
         .map(|unit| match u8::try_from(unit) {
             Ok(byte) if byte.is_ascii_alphanumeric() => char::from(byte),

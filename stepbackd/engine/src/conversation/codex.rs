@@ -30,7 +30,7 @@ impl Adapter for Codex {
     fn find(&self, look: &mut Look<'_>) -> io::Result<Vec<Found>> {
         let mut found: BTreeMap<String, Found> = BTreeMap::new();
         for path in rollouts(look)? {
-            let Some(head) = look.head(&path, head_of) else {
+            let Some(head) = look.head(&path, None, head_of) else {
                 continue;
             };
             let session = found.entry(head.session.clone()).or_insert_with(|| Found {

@@ -37,7 +37,7 @@ impl Adapter for Gemini {
                     continue;
                 }
                 let path = chats.join(file.as_bytes());
-                let head = look.head(&path, |record| {
+                let head = look.head(&path, None, |record| {
                     Some(Head {
                         session: record.get("sessionId")?.as_str()?.to_owned(),
                         cwd: cwd.into(),

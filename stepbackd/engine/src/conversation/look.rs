@@ -116,27 +116,34 @@ impl Look<'_> {
         Ok(Some(text))
     }
 
-    /// Where a transcript runs, by the first record that says so; `None` when that isn't in the root, or isn't said.
+    /// Where a transcript runs, by the first record that says so, else by `fallback`; `None` when that isn't in the root, or
+    /// nothing says it.
     pub fn head(
         &mut self,
         path: &TreePath,
+        fallback: Option<&Path>,
         each: impl FnMut(&serde_json::Value) -> Option<Head>,
     ) -> Option<Head> {
-        self.head_by(path, |file| {
+        self.head_by(path, fallback, |file| {
             jsonl::first(file, HEADS_BYTES_MAX, each).ok().flatten()
         })
     }
 
     /// As [`Self::head`], of a small text.
     pub fn head_of_text(&mut self, path: &TreePath, read: impl Fn(&str) -> Option<Head>) -> Option<Head> {
-        self.head_by(path, |file| {
+        self.head_by(path, None, |file| {
             let mut text = String::new();
             file.take(HEADS_BYTES_MAX).read_to_string(&mut text).ok()?;
             read(&text)
         })
     }
 
-    fn head_by(&mut self, path: &TreePath, read: impl FnOnce(std::fs::File) -> Option<Head>) -> Option<Head> {
+    fn head_by(
+        &mut self,
+        path: &TreePath,
+        fallback: Option<&Path>,
+        read: impl FnOnce(std::fs::File) -> Option<Head>,
+    ) -> Option<Head> {
         let stat = self.stat(path).filter(|stat| stat.kind == FileType::File)?;
         let place = self.dir.join(path.as_path());
         let head = match self.caches.heads.get(&place) {
@@ -151,7 +158,15 @@ impl Look<'_> {
                 head
             }
         };
-        head.filter(|head| self.is_ours(&head.cwd) && is_plain(&head.session))
+        // Nothing says it yet, or ever: where the file lies has to do.
+        let head = head.or_else(|| {
+            let cwd = fallback?.to_owned();
+            Some(Head {
+                cwd,
+                session: String::new(),
+            })
+        });
+        head.filter(|head| self.is_ours(&head.cwd))
     }
 
     /// The sessions of the root in a database; asked only when it changed.

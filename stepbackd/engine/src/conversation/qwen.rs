@@ -11,14 +11,16 @@ pub(super) struct Qwen;
 impl Adapter for Qwen {
     fn find(&self, look: &mut Look<'_>) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
+        let (root, own) = (look.root, claude::slug(&look.root.to_string_lossy()));
         for (dir, slug) in claude::slug_dirs(look)? {
+            let fallback = (slug == own).then_some(root);
             let chats = dir.join(b"chats");
             for file in look.list(&chats)? {
                 let Some(session) = file.strip_suffix(".jsonl").map(str::to_owned) else {
                     continue;
                 };
                 let path = chats.join(file.as_bytes());
-                let Some(head) = look.head(&path, claude::head_of) else {
+                let Some(head) = look.head(&path, fallback, claude::head_of) else {
                     continue;
                 };
                 let mut files = vec![path];

@@ -330,6 +330,28 @@ fn sessions_of_other_directories_are_nothing_to_this_one() {
 }
 
 #[test]
+fn records_that_say_little_are_found_by_where_they_lie() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let file = transcript(&sandbox, ID);
+    let entry = |n: u32| {
+        let parent = if n == 0 {
+            "null".into()
+        } else {
+            format!("\"u{}\"", n - 1)
+        };
+        format!("{{\"uuid\":\"u{n}\",\"parentUuid\":{parent},\"type\":\"user\"}}\n")
+    };
+    let hundred: String = (0..100).map(entry).collect();
+    let all: String = (0..200).map(entry).collect();
+    let n = sandbox.turn("one\n", &file, &hundred);
+    sandbox.turn("two\n", &file, &all);
+    sandbox.rewind(n);
+    assert_eq!(look(&file).text, hundred);
+    sandbox.redo();
+    assert_eq!(look(&file).text, all);
+}
+
+#[test]
 fn an_idle_session_of_before_is_not_kept_until_it_goes_on() {
     let mut sandbox = Sandbox::new();
     let root = sandbox.root();
