@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use stepback_proto::{Item, Reply, Request, Selector, Verb, WirePath};
 
 use crate::cli::Cli;
 use crate::connection::{Connection, Endpoint, Part};
-use crate::environment::Environment;
+use crate::environment::{Environment, local_zone};
 use crate::error::{Error, Result};
 use crate::render::Printer;
 use crate::{autostart, child, commands, place, selector, usage};
@@ -108,7 +107,7 @@ impl App {
     /// [`Error::Usage`] when it is none.
     pub fn selector(&self, id: &OsStr) -> Result<Selector> {
         let text = id.to_string_lossy();
-        selector::parse(&text, Timestamp::now(), &TimeZone::system())
+        selector::parse(&text, Timestamp::now(), &local_zone())
             .map_err(|message| Error::usage(message, selector::FORMS))
     }
 

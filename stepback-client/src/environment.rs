@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use jiff::tz::TimeZone;
 use nix::unistd::{AccessFlags, access};
 
 use crate::error::{Error, Result};
@@ -133,6 +134,18 @@ pub fn git_variables() -> Vec<OsString> {
         .map(|(name, _)| name)
         .filter(|name| name.as_encoded_bytes().starts_with(b"GIT_") && name != "GIT_PAGER")
         .collect()
+}
+
+/// The system's time zone. `/etc/localtime` is read by itself: to learn its name, too, takes a look at the whole data
+/// base of time zones, longer than everything else that a command does.
+pub fn local_zone() -> TimeZone {
+    if var("TZ").is_none()
+        && let Ok(bytes) = std::fs::read("/etc/localtime")
+        && let Ok(zone) = TimeZone::tzif("localtime", &bytes)
+    {
+        return zone;
+    }
+    TimeZone::system()
 }
 
 /// A variable that is set and not empty.

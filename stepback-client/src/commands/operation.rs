@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde_json::json;
 use stepback_proto::{
     CheckpointEntry, Consent, ConversationLine, Failure, FailureKind, Item, NamedPath, PlanChange, Preview,
@@ -14,6 +13,7 @@ use super::IN_PART;
 use crate::app::App;
 use crate::autostart;
 use crate::confirm;
+use crate::environment::local_zone;
 use crate::error::{Error, Result};
 use crate::interrupt::Explained;
 use crate::render::path::shown;
@@ -149,7 +149,7 @@ impl Target {
     fn full(&self) -> String {
         let now = Timestamp::now();
         let when = self.entry.as_ref().map_or_else(String::new, |e| {
-            let clock = clock(e.time_ms, now, &TimeZone::system());
+            let clock = clock(e.time_ms, now, &local_zone());
             format!(" ({clock}, {} ago)", age(e.time_ms, now))
         });
         format!("checkpoint {}{when}", self.id)

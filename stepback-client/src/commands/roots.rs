@@ -1,10 +1,10 @@
 //! `stepback roots`
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use stepback_proto::{Item, Verb};
 
 use crate::app::App;
+use crate::environment::local_zone;
 use crate::error::Result;
 use crate::render::path::shown;
 use crate::render::time::both;
@@ -24,7 +24,7 @@ pub fn run(app: &App) -> Result<u8> {
         app.printer.json(&roots.iter().map(json::root).collect())?;
         return Ok(0);
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let (now, zone) = (Timestamp::now(), local_zone());
     let width = roots
         .iter()
         .map(|r| json::state(r.state).len())

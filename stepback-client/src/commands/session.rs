@@ -1,12 +1,12 @@
 //! `stepback session`
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde_json::json;
 use stepback_proto::{ChangeKind, Consent, Item, Reply, RewindWhat, SessionDetail, SessionPath, Verb};
 
 use super::operation::{self, Operation, Options};
 use crate::app::App;
+use crate::environment::local_zone;
 use crate::error::{Error, Result};
 use crate::render::path::{one_line, shown};
 use crate::render::time::both;
@@ -138,7 +138,7 @@ fn list(app: &App) -> Result<u8> {
         app.printer.json(&sessions.iter().map(json::session).collect())?;
         return Ok(0);
     }
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let (now, zone) = (Timestamp::now(), local_zone());
     let width = sessions
         .iter()
         .map(|s| s.session.chars().count())
@@ -190,7 +190,7 @@ fn show(app: &App, name: Option<String>) -> Result<u8> {
 }
 
 fn text(detail: &SessionDetail, paths: &[SessionPath]) -> String {
-    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    let (now, zone) = (Timestamp::now(), local_zone());
     let line = &detail.line;
     let mut out = format!("session {}\n", one_line(&line.session));
     if let Some(command) = &line.command {

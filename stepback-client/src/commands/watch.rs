@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use stepback_proto::{Event, Item, RootState, Verb};
 
 use crate::app::App;
+use crate::environment::local_zone;
 use crate::error::Result;
 use crate::reader;
 use crate::render::path::shown;
@@ -25,7 +25,7 @@ pub fn run(app: &App) -> Result<u8> {
         app.printer.text(&match *event {
             Event::Checkpoint { checkpoint, .. } => list::event_line(&checkpoint, now, app.printer.color()),
             Event::State { root, state } => {
-                let at = clock(now.as_millisecond(), now, &TimeZone::system());
+                let at = clock(now.as_millisecond(), now, &local_zone());
                 let again = last.insert(root.0.clone(), state).is_some();
                 format!("{at}  {} {}\n", shown(&root), sentence(state, again))
             }

@@ -8,6 +8,7 @@ use stepback_proto::{CheckpointEntry, NamedPath, Trigger};
 use super::path::{one_line, shown};
 use super::time::{age, both, clock};
 use super::{count, paint};
+use crate::environment::local_zone;
 
 /// The longest label or prompt that a line shows, in characters.
 const LABEL_MAX: usize = 60;
@@ -49,7 +50,7 @@ pub fn table(
     header: bool,
     color: bool,
 ) -> String {
-    let zone = TimeZone::system();
+    let zone = local_zone();
     let mut rows: Vec<Row> = checkpoints.iter().map(|c| row(c, now, &zone)).collect();
     if header {
         rows.insert(0, Row::header());
@@ -139,7 +140,7 @@ fn short(text: &str) -> String {
 
 /// A checkpoint as `watch` tells it.
 pub fn event_line(c: &CheckpointEntry, now: Timestamp, color: bool) -> String {
-    let row = row(c, now, &TimeZone::system());
+    let row = row(c, now, &local_zone());
     let number = paint(color, Style::new().yellow(), &row.id);
     format!(
         "{}  {number}  {}  {}  {}\n",
@@ -154,7 +155,7 @@ pub fn details(c: &CheckpointEntry, not_captured: &[NamedPath], now: Timestamp, 
         paint(color, Style::new().yellow(), &c.id.to_string())
     );
     let mut line = |name: &str, value: &str| out += &format!("  {name:<13}{value}\n");
-    line("time", &both(c.time_ms, now, &TimeZone::system()));
+    line("time", &both(c.time_ms, now, &local_zone()));
     line("trigger", c.trigger.name());
     if let Some(label) = &c.label {
         line("label", &one_line(label));

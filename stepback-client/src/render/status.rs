@@ -1,13 +1,13 @@
 //! `status` for people. The first line answers "am I protected?".
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use owo_colors::Style;
 use stepback_proto::{Drift, NamedPath, RootState, RootStatus, Status};
 
 use super::path::{one_line, shown};
 use super::time::{both, clock};
 use super::{count, grouped, paint};
+use crate::environment::local_zone;
 use crate::size;
 
 /// How many paths that aren't captured are listed; `--json` has all.
@@ -63,7 +63,7 @@ fn about_root(
     now: Timestamp,
     color: bool,
 ) -> String {
-    let zone = TimeZone::system();
+    let zone = local_zone();
     let mut out = String::new();
     let (good, words) = protection(root);
     let style = if good {
