@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::operation::{Expected, Prepared};
 use super::recover::Ending;
 use super::talk::{Talk, TalkEnding};
@@ -221,17 +223,23 @@ impl Engine {
     /// Paths of which the present bytes, that are about to be replaced, should be in the store and aren't: somebody
     /// deleted a part of it. They are read again.
     fn forget_what_is_lost(&mut self, store: &Store, plan: &restore::Plan) -> Result<bool> {
-        let mut lost = false;
         // Extras were read for this very plan, and wait in its writer.
-        for step in plan.steps.iter().filter(|step| !step.extra) {
-            if let Some(Kind::File(oid) | Kind::Link(oid)) = step.from.as_ref().map(|node| node.kind)
-                && !store.has(oid)?
-            {
-                self.tree.distrust(&step.path);
-                lost = true;
-            }
+        let saved: Vec<_> = plan.steps.iter().filter(|step| !step.extra).collect();
+        let gone = saved
+            .par_iter()
+            .filter_map(|step| match step.from.as_ref()?.kind {
+                Kind::File(oid) | Kind::Link(oid) => match store.has(oid) {
+                    Ok(true) => None,
+                    Ok(false) => Some(Ok(&step.path)),
+                    Err(error) => Some(Err(error)),
+                },
+                _ => None,
+            })
+            .collect::<Result<Vec<_>>>()?;
+        for path in &gone {
+            self.tree.distrust(path);
         }
-        Ok(lost)
+        Ok(!gone.is_empty())
     }
 
     /// Plans files and conversations, as far as `mode` wants them.

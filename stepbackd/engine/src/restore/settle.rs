@@ -11,6 +11,7 @@ use super::staging;
 use super::swap::{Swap, expected};
 use crate::error::{At, Result};
 use crate::path::TreePath;
+use crate::root::Stat;
 
 impl Changer<'_> {
     /// The last sync, and the last look at what was swapped out.
@@ -41,8 +42,12 @@ impl Changer<'_> {
             return Ok(());
         }
         ops::sync_file_system("sync.syncfs", ground.root.as_fd()).at(ground.root_path)?;
+        let mut synced = BTreeSet::from([Stat::of(&ground.root).at(ground.root_path)?.dev]);
         for staging in &ground.stagings {
-            ops::sync_file_system("sync.syncfs", staging.dir.as_fd()).at(ground.full(&staging.path()))?;
+            let full = ground.full(&staging.path());
+            if synced.insert(Stat::of(&staging.dir).at(&full)?.dev) {
+                ops::sync_file_system("sync.syncfs", staging.dir.as_fd()).at(full)?;
+            }
         }
         Ok(())
     }

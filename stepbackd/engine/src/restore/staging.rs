@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use nix::errno::Errno;
@@ -405,35 +405,24 @@ pub(super) fn remove(
     ground: &mut Ground<'_>,
     which: std::ops::Range<usize>,
     steps: usize,
-    stays: &dyn Fn(usize, usize) -> bool,
+    stays: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> Result<Vec<TreePath>> {
     let mut left = Vec::new();
     for index in which {
         let staging = &ground.stagings[index];
         let full = ground.full(&staging.path());
-        for (slot, kind) in staging.dir.entries().at(&full)? {
-            let step = std::str::from_utf8(&slot)
-                .ok()
-                .and_then(|slot| slot.parse::<usize>().ok());
-            if step.is_none_or(|step| step >= steps || stays(index, step)) {
-                continue;
-            }
-            let kind = match kind {
-                Some(kind) => Some(kind),
-                None => ops::stat(staging.dir.as_fd(), &slot)
-                    .at(&full)?
-                    .map(|stat| stat.kind),
-            };
-            let removed = match kind {
-                None => Ok(()),
-                Some(FileType::Dir) => ops::remove_dir("clear.rmdir", staging.dir.as_fd(), &slot),
-                Some(_) => ops::unlink("clear.unlink", staging.dir.as_fd(), &slot),
-            };
-            match removed {
-                Err(error) if compare_not_empty(&error) => {}
-                other => other.at(&full)?,
-            }
-        }
+        let entries = staging.dir.entries().at(&full)?;
+        entries.par_chunks(CHUNK).try_for_each(|chunk| {
+            chunk.iter().try_for_each(|(slot, kind)| {
+                let step = std::str::from_utf8(slot)
+                    .ok()
+                    .and_then(|slot| slot.parse::<usize>().ok());
+                if step.is_none_or(|step| step >= steps || stays(index, step)) {
+                    return Ok(());
+                }
+                remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
+            })
+        })?;
         let parent = match ground.root.open_beneath(&staging.place.parent) {
             Ok(parent) => parent,
             Err(error) if super::change::vanished(&error) => {
@@ -452,6 +441,22 @@ pub(super) fn remove(
         ops::sync_file("clear.fsync", &open).at(&full)?;
     }
     Ok(left)
+}
+
+/// What is in a slot goes; a directory only when it is empty.
+fn remove_slot(staging: BorrowedFd<'_>, slot: &[u8], kind: Option<FileType>) -> io::Result<()> {
+    let kind = match kind {
+        Some(kind) => Some(kind),
+        None => ops::stat(staging, slot)?.map(|stat| stat.kind),
+    };
+    match kind {
+        None => Ok(()),
+        Some(FileType::Dir) => match ops::remove_dir("clear.rmdir", staging, slot) {
+            Err(error) if compare_not_empty(&error) => Ok(()),
+            other => other,
+        },
+        Some(_) => ops::unlink("clear.unlink", staging, slot),
+    }
 }
 
 /// Removes an empty directory from `parent`, which may have its final bits by now: where they forbid it, it is opened for

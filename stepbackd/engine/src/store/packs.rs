@@ -3,13 +3,13 @@
 //! libgit2 was seen to loop for ever on a truncated loose object, so it never gets to see one: its object database is
 //! opened on a directory that has nothing but a link to the packs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags};
 
@@ -17,18 +17,24 @@ use crate::error::{At, Error, Result, damaged_object};
 use crate::oid::{ObjectKind, Oid};
 
 use super::files;
+use super::loose::Stamp;
+
+/// So many objects that were read and found good are remembered, at about 30 bytes each.
+const GOOD_MAX: usize = 32_768;
 
 /// The packs of a store.
 pub struct Packs {
     open: RwLock<Open>,
+    /// Objects that were read and found good since the packs were as they are.
+    good: Mutex<HashSet<Oid>>,
     store: PathBuf,
     view: PathBuf,
 }
 
 struct Open {
     odb: Odb<'static>,
-    /// The packs that were there.
-    names: BTreeSet<OsString>,
+    /// The packs and indexes that were there, and which files they were.
+    packs: BTreeMap<OsString, Stamp>,
     /// libgit2 wants a path in UTF-8; this one stands for any that isn't.
     _dir: Option<File>,
 }
@@ -39,7 +45,7 @@ impl Open {
             store: store.to_owned(),
             what: e.message().to_owned(),
         };
-        let names = pack_names(view)?;
+        let packs = pack_files(view)?;
         let odb = Odb::new().map_err(git)?;
         let dir = if let Some(path) = view.to_str() {
             odb.add_disk_alternate(path).map_err(git)?;
@@ -52,18 +58,31 @@ impl Open {
         };
         Ok(Self {
             odb,
-            names,
+            packs,
             _dir: dir,
         })
     }
 }
 
-fn pack_names(view: &Path) -> Result<BTreeSet<OsString>> {
-    let names = files::names(&view.join("pack"))?;
-    Ok(names
-        .into_iter()
-        .filter(|name| name.as_encoded_bytes().ends_with(b".pack"))
-        .collect())
+fn pack_files(view: &Path) -> Result<BTreeMap<OsString, Stamp>> {
+    let dir = view.join("pack");
+    let mut found = BTreeMap::new();
+    for name in files::names(&dir)? {
+        // Both: a pack counts once its index is there.
+        if ![&b".pack"[..], b".idx"]
+            .iter()
+            .any(|end| name.as_encoded_bytes().ends_with(end))
+        {
+            continue;
+        }
+        let path = dir.join(&name);
+        match path.symlink_metadata() {
+            Ok(meta) => drop(found.insert(name, Stamp::of(&meta))),
+            Err(error) if files::is_absent(&error) => {}
+            Err(error) => return Err(error).at(path),
+        }
+    }
+    Ok(found)
 }
 
 impl std::fmt::Debug for Packs {
@@ -85,8 +104,11 @@ impl Packs {
         }
         // Its cache is one for the process and up to 256 MiB; ours are per root and bounded.
         git2::opts::enable_caching(false);
+        // We check what we read ourselves, by the same hash.
+        git2::opts::strict_hash_verification(false);
         Ok(Self {
             open: RwLock::new(Open::new(store, view)?),
+            good: Mutex::default(),
             store: store.to_owned(),
             view: view.to_owned(),
         })
@@ -97,14 +119,20 @@ impl Packs {
     }
 
     /// libgit2 goes on reading a pack that was deleted, as long as it has it open; what is in it would count as stored
-    /// though nobody will find it again. So when a pack has gone, all are opened anew.
+    /// though nobody will find it again. So when a pack has gone, or is another file, all are opened anew.
     pub fn notice_lost(&self) -> Result<()> {
-        let there = pack_names(&self.view)?;
-        if self.open_now().names.is_subset(&there) {
+        let there = pack_files(&self.view)?;
+        let known = |open: &Open| {
+            open.packs
+                .iter()
+                .all(|(name, stamp)| there.get(name) == Some(stamp))
+        };
+        if known(&self.open_now()) {
             return Ok(());
         }
         let anew = Open::new(&self.store, &self.view)?;
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
+        self.good().clear();
         Ok(())
     }
 
@@ -112,12 +140,35 @@ impl Packs {
     pub fn refresh(&self) -> Result<()> {
         self.notice_lost()?;
         // Those that a later loss would be noticed of.
-        let names = pack_names(&self.view)?;
+        let packs = pack_files(&self.view)?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.names = names;
+        if open.packs == packs {
+            return Ok(());
+        }
+        if open
+            .packs
+            .iter()
+            .any(|(name, stamp)| packs.get(name) != Some(stamp))
+        {
+            self.good().clear();
+        }
+        open.packs = packs;
         open.odb
             .refresh()
             .map_err(|error| unreadable(&self.store, &error))
+    }
+
+    fn good(&self) -> MutexGuard<'_, HashSet<Oid>> {
+        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a good object is in a pack that is known. It needn't be read again when that was done since the packs are
+    /// as they are.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when it can't be relied on.
+    pub fn has(&self, oid: Oid) -> Result<bool> {
+        Ok(self.lists(oid) && (self.good().contains(&oid) || self.read(oid)?.is_some()))
     }
 
     /// Whether a pack that is known has such an object, good or not.
@@ -144,6 +195,12 @@ impl Packs {
                         "has other contents than its name says",
                     ));
                 }
+                let mut good = self.good();
+                if good.len() >= GOOD_MAX {
+                    good.clear();
+                }
+                good.insert(oid);
+                drop(good);
                 Ok(Some((kind, object.data().to_vec())))
             }
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
