@@ -5,7 +5,7 @@ pub mod patch;
 use crate::error::Result;
 use crate::node::{CommonModes, Kind, Node, Snapshot};
 use crate::path::TreePath;
-use crate::store::Store;
+use crate::store::Objects;
 use crate::tree::stored::{StoredDir, StoredEntry, read_dir};
 
 /// A path at which two states differ.
@@ -74,7 +74,7 @@ impl Change {
 /// # Errors
 /// Those of the store: an object that is missing or damaged is an error, never an empty tree.
 pub fn compare(
-    store: &Store,
+    store: &dyn Objects,
     old: Snapshot,
     new: Snapshot,
     common: &CommonModes,
@@ -100,7 +100,7 @@ pub fn compare(
 }
 
 struct Walk<'a> {
-    store: &'a Store,
+    store: &'a dyn Objects,
     common: &'a CommonModes,
     within: &'a [TreePath],
     changes: Vec<Change>,

@@ -18,7 +18,7 @@ use crate::salvage;
 use crate::session;
 use crate::side::{self, Side};
 use crate::state;
-use crate::store::{Expected, ObjectWriter, Store, TreeEntry, write_tree};
+use crate::store::{Expected, ObjectWriter, Objects, RefChange, Store, TreeEntry, write_tree};
 use crate::tree::{ScanContext, ScanOutcome};
 use crate::{oid::Oid, time::Time};
 
@@ -133,7 +133,8 @@ impl Engine {
         why: &Why,
         cx: &Context<'_>,
     ) -> Result<Captured> {
-        let look = self.look(store, scope, cx)?;
+        let mut writer = store.writer();
+        let look = self.look_into(&writer, store, scope, cx)?;
         let captured = |id, created, outcome: ScanOutcome| Captured {
             id,
             created,
@@ -146,12 +147,23 @@ impl Engine {
         {
             // The store has all of it: the position holds it. What was said since is saved with it, when that was asked for;
             // one that was rewound to stays as it was.
+            self.finish_look(writer, store, look.snapshot)?;
             if why.trigger == Trigger::Save && position == self.record.highest {
                 self.refresh_talk(store, position, cx.now);
             }
             return Ok(captured(position, false, look.outcome));
         }
-        let id = self.publish(store, look.snapshot, why, None, &[], cx.now)?;
+        if !writer.is_readable() {
+            // So many objects that a second barrier is nothing beside them.
+            self.finish_look(writer, store, look.snapshot)?;
+            writer = store.writer();
+        }
+        require_stored(store, look.snapshot, |part| {
+            Ok(writer.is_new(part) || store.has(part)?)
+        })?;
+        let id = self.publish_with(writer, store, look.snapshot, why, None, &[], cx.now)?;
+        self.tree.saved();
+        self.memory = Some(look.snapshot);
         Ok(captured(id, true, look.outcome))
     }
 
@@ -185,6 +197,29 @@ impl Engine {
     /// # Errors
     /// [`Error::Damaged`] when the store has lost what the tree in memory relied on: see [`Self::healing`].
     pub(super) fn look(&mut self, store: &Store, scope: &Scope, cx: &Context<'_>) -> Result<Look> {
+        let writer = store.writer();
+        let look = self.look_into(&writer, store, scope, cx)?;
+        self.finish_look(writer, store, look.snapshot)?;
+        Ok(look)
+    }
+
+    /// Makes what [`Self::look_into`] found durable.
+    fn finish_look(&mut self, writer: ObjectWriter<'_>, store: &Store, snapshot: Snapshot) -> Result<()> {
+        writer.finish()?;
+        self.tree.saved();
+        require_stored(store, snapshot, |part| store.has(part))?;
+        self.memory = Some(snapshot);
+        Ok(())
+    }
+
+    /// Brings the tree in memory up to date. Its new objects are in `writer`, which is yet to be finished.
+    fn look_into(
+        &mut self,
+        writer: &ObjectWriter<'_>,
+        store: &Store,
+        scope: &Scope,
+        cx: &Context<'_>,
+    ) -> Result<Look> {
         store.notice_lost_packs()?;
         self.wake();
         let root = DirHandle::open_root(&self.path).at(&self.path)?;
@@ -198,11 +233,10 @@ impl Engine {
         let rules = self.rules.as_mut().expect("refreshed right above");
         rules.leave_out(self.astray.keys());
         let rules = &*rules;
-        let writer = store.writer();
         let scan = ScanContext {
             root: &root,
             rules,
-            writer: &writer,
+            writer,
             max_file_size,
             now: cx.now,
             watch: cx.watch,
@@ -227,16 +261,7 @@ impl Engine {
         if self.record.highest == 0 {
             self.record.modes = self.tree.common_modes();
         }
-        let snapshot = self.tree.persist(&writer, &self.record.modes)?;
-        writer.finish()?;
-        self.tree.saved();
-        // The cache may name objects that somebody has deleted from the store since.
-        for part in [snapshot.tree, snapshot.side] {
-            if !store.has(part)? {
-                return Err(damaged_object(store.path(), part, "is missing"));
-            }
-        }
-        self.memory = Some(snapshot);
+        let snapshot = self.tree.persist(writer, &self.record.modes)?;
         Ok(Look { snapshot, outcome })
     }
 
@@ -261,11 +286,34 @@ impl Engine {
         Ok(Stale::All)
     }
 
-    /// Writes a checkpoint of `snapshot`, whose objects are durable already: its own objects first and synced, then the
-    /// side record's ref, the checkpoint's, the root's. A crash in between leaves no checkpoint or a whole one. `sessions`:
-    /// conversations that are kept with it in any case.
+    /// Writes a checkpoint of `snapshot`, whose objects are durable already. `sessions`: conversations that are kept with it
+    /// in any case. See [`Self::publish_with`].
     pub(super) fn publish(
         &mut self,
+        store: &Store,
+        snapshot: Snapshot,
+        why: &Why,
+        extras: Option<Snapshot>,
+        sessions: &[SessionId],
+        now: Time,
+    ) -> Result<u64> {
+        self.publish_with(store.writer(), store, snapshot, why, extras, sessions, now)
+    }
+
+    /// Writes a checkpoint of `snapshot`, of which new objects may wait in `writer`. Four barriers, each before anything
+    /// that relies on it:
+    ///
+    /// 1. the contents of all new objects and of the refs, under temporary names;
+    /// 2. the names of the objects;
+    /// 3. the side record's ref;
+    /// 4. the checkpoint's ref. From then on there is a checkpoint, whole.
+    ///
+    /// The root's ref comes last, without a barrier: when it is lost, the old one is mended when the root is opened next.
+    /// A crash before the fourth leaves no checkpoint, and objects that nobody needs.
+    #[allow(clippy::too_many_arguments, reason = "one call each; what is gathered has no name of its own")]
+    fn publish_with(
+        &mut self,
+        writer: ObjectWriter<'_>,
         store: &Store,
         snapshot: Snapshot,
         why: &Why,
@@ -281,8 +329,8 @@ impl Engine {
             .position
             .and_then(|n| self.checkpoint(n).ok())
             .map(|c| c.snapshot);
-        let (changes, base) = match self.changes(store, base, snapshot) {
-            Err(Error::Damaged { .. }) if base.is_some() => (self.changes(store, None, snapshot)?, None),
+        let (changes, base) = match self.changes(&writer, base, snapshot) {
+            Err(Error::Damaged { .. }) if base.is_some() => (self.changes(&writer, None, snapshot)?, None),
             other => (other?, base),
         };
         let counts = self.counts_of(&changes, &not_captured)?;
@@ -330,7 +378,6 @@ impl Engine {
         let before = (self.record.highest, self.record.position);
         (self.record.highest, self.record.position) = (n, Some(n));
         let result = (|| {
-            let writer = store.writer();
             let side = Side {
                 not_captured,
                 rules,
@@ -341,14 +388,27 @@ impl Engine {
             checkpoint.commit = writer.commit(snapshot.tree, &message, now)?;
             // The checkpoint and its side record hold the tree in memory.
             let record = self.write_record_commit(&writer, snapshot.tree, now)?;
-            writer.finish()?;
-            store.set_ref(&side::ref_name(&id, n), side, Expected::Any)?;
-            let name = checkpoint::ref_name(&id, &checkpoint.session, n);
-            store.set_ref(&name, checkpoint.commit, Expected::Absent)?;
-            Ok(record)
+            let refs = [
+                (side::ref_name(&id, n), side, Expected::Any),
+                (
+                    checkpoint::ref_name(&id, &checkpoint.session, n),
+                    checkpoint.commit,
+                    Expected::Absent,
+                ),
+                (state::ref_name(&id), record, Expected::Any),
+            ];
+            let changes = refs.each_ref().map(|(name, new, expected)| RefChange {
+                name,
+                new: *new,
+                expected: *expected,
+            });
+            let mut refs = writer.finish_with(&changes)?;
+            refs.publish()?;
+            refs.publish()?;
+            Ok(refs)
         })();
-        let record = match result {
-            Ok(record) => record,
+        let mut refs = match result {
+            Ok(refs) => refs,
             Err(e) => {
                 (self.record.highest, self.record.position) = before;
                 self.take_back(store, &checkpoint);
@@ -360,7 +420,8 @@ impl Engine {
         self.note_changes(&changes, base.is_some(), now);
         self.uncovered.extend(uncovered);
         // From here on the checkpoint exists. An older record is mended when the root is opened next.
-        store.set_ref(&state::ref_name(&id), record, Expected::Any)?;
+        refs.publish_lazily()?;
+        drop(refs);
         if why.pin {
             store.set_ref(&format!("{}{n}", attach::pins_prefix(&id)), commit, Expected::Any)?;
             self.pins.insert(n);
@@ -426,7 +487,7 @@ impl Engine {
     /// Files that differ from `base`, which is nothing for a first checkpoint.
     pub(super) fn counts(
         &self,
-        store: &Store,
+        store: &dyn Objects,
         base: Option<Snapshot>,
         snapshot: Snapshot,
         left_out: &[NotCaptured],
@@ -435,7 +496,12 @@ impl Engine {
     }
 
     /// All that differs from `base`, which is nothing for a first checkpoint.
-    fn changes(&self, store: &Store, base: Option<Snapshot>, snapshot: Snapshot) -> Result<Vec<Change>> {
+    fn changes(
+        &self,
+        store: &dyn Objects,
+        base: Option<Snapshot>,
+        snapshot: Snapshot,
+    ) -> Result<Vec<Change>> {
         let base = base.unwrap_or(Snapshot::EMPTY);
         diff::compare(store, base, snapshot, &self.record.modes, &[])
     }
@@ -481,6 +547,16 @@ impl Engine {
     pub fn index_locked(&self) -> bool {
         head::git_dir(&self.path).is_some_and(|dir| dir.join("index.lock").exists())
     }
+}
+
+/// The cache may name objects that somebody has deleted from the store since.
+fn require_stored(store: &Store, snapshot: Snapshot, has: impl Fn(Oid) -> Result<bool>) -> Result<()> {
+    for part in [snapshot.tree, snapshot.side] {
+        if !has(part)? {
+            return Err(damaged_object(store.path(), part, "is missing"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a list of what isn't captured, sorted by path, has `path` or a directory above it.

@@ -149,7 +149,7 @@ impl Engine {
                 .base
                 .and_then(|base| self.checkpoint(base).ok())
                 .map(|c| c.snapshot);
-            heir.counts = self.counts(&store, base, heir.snapshot, &left_out)?;
+            heir.counts = self.counts(&*store, base, heir.snapshot, &left_out)?;
             self.write_anew(&store, heir)?;
         }
         self.record.position = nearest(self.record.position);

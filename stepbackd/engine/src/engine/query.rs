@@ -250,7 +250,7 @@ impl Engine {
         };
         let old = self.side_snapshot(from, cx)?;
         let new = self.side_snapshot(to, cx)?;
-        let mut changes = diff::compare(&self.store, old, new, &self.record.modes, within)?;
+        let mut changes = diff::compare(&*self.store, old, new, &self.record.modes, within)?;
         let left_out = match to {
             Side::Checkpoint(n) => self.not_captured(Some(n))?,
             Side::Tree => self.not_captured(None)?,

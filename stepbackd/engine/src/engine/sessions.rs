@@ -165,7 +165,7 @@ impl Engine {
                 (now, self.not_captured(None)?)
             }
         };
-        let mut changes = diff::compare(&self.store, start, end, &self.record.modes, &[])?;
+        let mut changes = diff::compare(&*self.store, start, end, &self.record.modes, &[])?;
         changes.retain(|change| change.new.is_some() || !is_left_out(&left_out, &change.path));
         let checkpoints = self.checkpoints_of(&session.name);
         Ok(SessionSummary {

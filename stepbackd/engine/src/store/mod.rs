@@ -42,7 +42,8 @@ pub use object::{
     Commit, MODE_BLOB, MODE_GITLINK, MODE_TREE, Malformed, TreeEntry, encode_tree, parse_commit, parse_tree,
     tree_order, write_tree,
 };
-pub use refs::{Expected, Found as FoundRef, REF_NAME_MAX};
+pub use read::{Objects, read_tree};
+pub use refs::{Expected, Found as FoundRef, PreparedRefs, REF_NAME_MAX, RefChange};
 pub use reserve::RESERVE_BYTES;
 pub use verify::Finding;
 pub use writer::{LARGE_BYTES, ObjectWriter};

@@ -6,6 +6,7 @@ use crate::error::{Result, damaged_object};
 use crate::oid::{ObjectKind, Oid};
 use crate::time::Time;
 
+use super::read::read_tree;
 use super::{ObjectWriter, Store};
 
 /// Mode of an entry that is a directory.
@@ -185,11 +186,6 @@ impl Store {
     /// # Errors
     /// [`crate::Error::Damaged`] when it is missing, damaged or no tree.
     pub fn read_tree(&self, oid: Oid) -> Result<Vec<TreeEntry>> {
-        // Nothing may refer to it when garbage is collected; it is what a state is compared with that has no base.
-        if oid == Oid::EMPTY_TREE {
-            return Ok(Vec::new());
-        }
-        let bytes = self.read(oid, ObjectKind::Tree)?;
-        parse_tree(&bytes).map_err(|how| damaged_object(self.path(), oid, how.0))
+        read_tree(self, oid)
     }
 }

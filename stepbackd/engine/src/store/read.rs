@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{At, Error, Result, damaged_object};
@@ -9,9 +10,45 @@ use crate::oid::{ObjectKind, Oid};
 
 use super::Store;
 use super::loose::{self, Fault, Loose, Stamp};
+use super::object::{TreeEntry, parse_tree};
 
 /// So many verified loose objects are remembered, at about 64 bytes each.
 const KNOWN_MAX: usize = 16_384;
+
+/// Where objects are read from: a store, or a writer with what it is about to add.
+pub trait Objects {
+    /// A whole object, verified by its hash.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming the object, when it is missing, damaged or of another kind.
+    fn read(&self, oid: Oid, kind: ObjectKind) -> Result<Vec<u8>>;
+
+    /// The store's directory, for errors.
+    fn path(&self) -> &Path;
+}
+
+impl Objects for Store {
+    fn read(&self, oid: Oid, kind: ObjectKind) -> Result<Vec<u8>> {
+        Self::read(self, oid, kind)
+    }
+
+    fn path(&self) -> &Path {
+        self.path()
+    }
+}
+
+/// A tree's entries.
+///
+/// # Errors
+/// [`Error::Damaged`] when it is missing, damaged or no tree.
+pub fn read_tree(objects: &dyn Objects, oid: Oid) -> Result<Vec<TreeEntry>> {
+    // Nothing may refer to it when garbage is collected; it is what a state is compared with that has no base.
+    if oid == Oid::EMPTY_TREE {
+        return Ok(Vec::new());
+    }
+    let bytes = objects.read(oid, ObjectKind::Tree)?;
+    parse_tree(&bytes).map_err(|how| damaged_object(objects.path(), oid, how.0))
+}
 
 /// What the store has under a name.
 #[derive(Debug)]
@@ -149,12 +186,9 @@ impl Store {
                 Err(fault) => return self.damage(fault).map(|_| Existing::Damaged),
             }
         }
-        if !self.packs.lists(oid) {
-            return Ok(Existing::Absent);
-        }
-        match self.packs.read(oid) {
-            Ok(Some(_)) => Ok(Existing::Packed),
-            Ok(None) => Ok(Existing::Absent),
+        match self.packs.has(oid) {
+            Ok(true) => Ok(Existing::Packed),
+            Ok(false) => Ok(Existing::Absent),
             Err(Error::Damaged { .. }) => Ok(Existing::Damaged),
             Err(error) => Err(error),
         }

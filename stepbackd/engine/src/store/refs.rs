@@ -1,7 +1,7 @@
 //! Refs: one file each below `refs`, and `packed-refs`, as git has them. Changes are one at a time, under a lock of the
 //! store, and durable when they return.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,60 @@ pub enum Expected {
     Is(Oid),
     /// Whatever is there, a broken ref included.
     Any,
+}
+
+/// What is to become of a ref.
+#[derive(Debug, Clone, Copy)]
+pub struct RefChange<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it will point to.
+    pub new: Oid,
+    /// What it points to now.
+    pub expected: Expected,
+}
+
+/// Refs of which the new values wait beside the old ones, in order. Nobody else changes refs meanwhile. Dropped, they
+/// leave nothing behind.
+#[must_use]
+#[derive(Debug)]
+pub struct PreparedRefs {
+    waiting: VecDeque<(PathBuf, TempFile)>,
+    _serial: Option<Flock<File>>,
+}
+
+impl PreparedRefs {
+    /// To be made durable before the first is published.
+    pub(super) fn files(&self) -> Vec<&TempFile> {
+        self.waiting.iter().map(|(_, temp)| temp).collect()
+    }
+
+    /// Makes the next one visible; durable when this returns.
+    ///
+    /// # Errors
+    /// When it can't be written; then it is the old one.
+    pub fn publish(&mut self) -> Result<()> {
+        self.publish_unsynced()?.map_or(Ok(()), |path| {
+            files::sync_dir(path.parent().expect("a ref is below refs"))
+        })
+    }
+
+    /// Makes the next one visible, for one that is mended when it gets lost: after a power loss it is the old or the new
+    /// one, whole.
+    ///
+    /// # Errors
+    /// As [`Self::publish`].
+    pub fn publish_lazily(&mut self) -> Result<()> {
+        self.publish_unsynced().map(drop)
+    }
+
+    fn publish_unsynced(&mut self) -> Result<Option<PathBuf>> {
+        let Some((path, temp)) = self.waiting.pop_front() else {
+            return Ok(None);
+        };
+        temp.rename(&path)?;
+        Ok(Some(path))
+    }
 }
 
 /// A ref as found: what it points to, or how it is broken.
@@ -129,30 +183,51 @@ impl Store {
     /// [`Error::Refused`] when it isn't as expected, its name isn't one, or another ref stands where a directory above or
     /// below it would.
     pub fn set_ref(&self, name: &str, new: Oid, expected: Expected) -> Result<()> {
-        check_name(name)?;
-        let _serial = self.lock_refs()?;
-        match (self.find_ref(name)?, expected) {
-            (_, Expected::Any) | (None, Expected::Absent) => {}
-            (Some(Ok(oid)), Expected::Is(wanted)) if oid == wanted => {}
-            (Some(Err(how)), _) => return Err(self.broken(name, &how)),
+        let mut prepared = self.prepare_refs(&[RefChange { name, new, expected }])?;
+        files::sync_files(&prepared.files())?;
+        prepared.publish()
+    }
+
+    /// Writes the new values beside the refs, not durable yet.
+    pub(super) fn prepare_refs(&self, changes: &[RefChange<'_>]) -> Result<PreparedRefs> {
+        changes.iter().try_for_each(|change| check_name(change.name))?;
+        let mut prepared = PreparedRefs {
+            waiting: VecDeque::with_capacity(changes.len()),
+            _serial: match changes {
+                [] => None,
+                _ => Some(self.lock_refs()?),
+            },
+        };
+        for change in changes {
+            self.expect(change)?;
+            let path = self.make_room(change.name)?;
+            fault::point("store.ref").at(&path)?;
+            let mut temp = lock_file(&path)?;
+            temp.write_all(format!("{}\n", change.new).as_bytes())?;
+            prepared.waiting.push_back((path, temp));
+        }
+        Ok(prepared)
+    }
+
+    fn expect(&self, change: &RefChange<'_>) -> Result<()> {
+        let RefChange { name, expected, .. } = change;
+        if *expected == Expected::Any {
+            return Ok(());
+        }
+        match (self.find_ref(name)?, *expected) {
+            (_, Expected::Any) | (None, Expected::Absent) => Ok(()),
+            (Some(Ok(oid)), Expected::Is(wanted)) if oid == wanted => Ok(()),
+            (Some(Err(how)), _) => Err(self.broken(name, &how)),
             (found, _) => {
                 let found = found
                     .and_then(Result::ok)
                     .map_or("is gone".into(), |oid| format!("is {oid} now"));
-                return Err(refused(
+                Err(refused(
                     &format!("ref {name} {found}"),
                     "somebody else has changed it; try again",
-                ));
+                ))
             }
         }
-        let path = self.make_room(name)?;
-        let dir = path.parent().expect("a ref is below refs");
-        fault::point("store.ref").at(&path)?;
-        let mut temp = lock_file(&path)?;
-        temp.write_all(format!("{new}\n").as_bytes())?;
-        temp.sync()?;
-        temp.rename(&path)?;
-        files::sync_dir(dir)
     }
 
     /// Makes refs that may be there already point elsewhere: one by one in this order when they are few, else with as few
@@ -202,6 +277,10 @@ impl Store {
         for (slash, _) in name.match_indices('/').skip(1) {
             let above = &name[..slash];
             let dir = self.dir.join(above);
+            // The usual case costs one look.
+            if !packed.contains_key(above) && dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+                continue;
+            }
             if packed.contains_key(above) || dir.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
                 return Err(conflict(above));
             }

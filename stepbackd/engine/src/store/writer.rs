@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -17,7 +17,8 @@ use super::files::{self, FSYNC_EACH_MAX, OBJECT_MODE, TempFile};
 use super::lock::SharedLock;
 use super::loose;
 use super::pack::{PackWriter, Packed};
-use super::read::Existing;
+use super::read::{Existing, Objects};
+use super::refs::{PreparedRefs, RefChange};
 
 /// So many new objects are kept in memory and become loose; one more, and all go to a pack.
 const LOOSE_MAX: usize = 32;
@@ -234,6 +235,15 @@ impl<'a> ObjectWriter<'a> {
     /// # Errors
     /// When something can't be written. What is already in the store then stays there, good but unused.
     pub fn finish(self) -> Result<()> {
+        self.finish_with(&[]).map(drop)
+    }
+
+    /// The same, and the new values of refs are written and durable beside the old ones: nothing is left to do but to
+    /// publish them, in this order. That saves a barrier for each.
+    ///
+    /// # Errors
+    /// As [`Self::finish`] and [`Store::set_ref`].
+    pub fn finish_with(self, changes: &[RefChange<'_>]) -> Result<PreparedRefs> {
         let store = self.store;
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if state.failed {
@@ -245,10 +255,7 @@ impl<'a> ObjectWriter<'a> {
             temp.write_all(&bytes)?;
             fresh.push((oid, temp));
         }
-        if state.unsynced == 0 {
-            files::side_by_side(&fresh, |(_, temp)| temp.sync())?;
-        }
-        state.written.append(&mut fresh);
+        let refs = store.prepare_refs(changes)?;
         let pack_dir = store.pack_dir();
         let pack = state
             .pack
@@ -257,7 +264,12 @@ impl<'a> ObjectWriter<'a> {
             .transpose()?;
         if state.unsynced > 0 {
             files::sync_file_system(&store.objects)?;
+        } else {
+            let mut new = refs.files();
+            new.extend(fresh.iter().map(|(_, temp)| temp));
+            files::sync_files(&new)?;
         }
+        state.written.append(&mut fresh);
         if let Some(pack) = pack {
             pack.publish(&pack_dir)?;
             store.packs.refresh()?;
@@ -268,7 +280,11 @@ impl<'a> ObjectWriter<'a> {
         let mut named = Vec::with_capacity(state.written.len());
         for (oid, temp) in state.written {
             let path = loose::path(&store.objects, oid);
-            files::make_dir(path.parent().expect("a loose object is in a fan-out directory"))?;
+            let fan_out = path.parent().expect("a loose object is in a fan-out directory");
+            if !fan_outs.contains(&oid.0[0]) && files::make_dir(fan_out)? {
+                // It may have been there before, and garbage collection has removed it since.
+                store.durable_fan_outs().remove(&oid.0[0]);
+            }
             temp.rename(&path)?;
             fan_outs.insert(oid.0[0]);
             named.push(oid);
@@ -282,15 +298,48 @@ impl<'a> ObjectWriter<'a> {
         for (oid, stamp) in state.relied.loose {
             store.known.add(oid, stamp);
         }
-        Ok(())
+        Ok(refs)
+    }
+
+    /// A new object that waits in memory.
+    fn waiting(&self, oid: Oid) -> Option<(ObjectKind, Vec<u8>)> {
+        let state = self.state();
+        let object = state.pending.iter().find(|object| object.oid == oid)?;
+        Some((object.kind, object.body.clone()))
+    }
+
+    /// Whether this is an object that this writer will add, and that can be read through it.
+    #[must_use]
+    pub fn is_new(&self, oid: Oid) -> bool {
+        self.state().pending.iter().any(|object| object.oid == oid)
+    }
+
+    /// Whether all that was put can be read through this writer already.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let state = self.state();
+        state.pack.is_none() && state.written.is_empty()
     }
 }
 
-/// The loose forms of objects; a single one isn't worth another thread.
+impl Objects for ObjectWriter<'_> {
+    fn read(&self, oid: Oid, kind: ObjectKind) -> Result<Vec<u8>> {
+        match self.waiting(oid) {
+            Some((found, body)) if found == kind => Ok(body),
+            _ => self.store.read(oid, kind),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.store.path()
+    }
+}
+
+/// The loose forms of objects; a few aren't worth another thread.
 fn compress(pending: &[Pending]) -> io::Result<Vec<(Oid, Vec<u8>)>> {
     pending
         .par_iter()
-        .with_min_len(4)
+        .with_min_len(16)
         .map(|object| Ok((object.oid, deflate::loose(object.kind, &object.body)?)))
         .collect()
 }
@@ -306,16 +355,19 @@ impl Store {
             .map(|it| self.objects.join(format!("{it:02x}")))
             .collect();
         // A directory that somebody made just now may itself not be durable yet.
-        let mut durable = self
-            .durable_fan_outs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut durable = self.durable_fan_outs();
         if !fan_outs.is_subset(&durable) {
             dirs.push(self.objects.clone());
         }
-        files::side_by_side(&dirs, |dir| files::sync_dir(dir))?;
+        dirs.iter().try_for_each(|dir| files::sync_dir(dir))?;
         durable.extend(fan_outs);
         Ok(())
+    }
+
+    fn durable_fan_outs(&self) -> MutexGuard<'_, BTreeSet<u8>> {
+        self.durable_fan_outs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

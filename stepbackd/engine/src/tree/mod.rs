@@ -24,6 +24,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::error::Result;
 use crate::node::{CommonModes, Node, NotCaptured, Perm, Snapshot};
@@ -179,9 +180,13 @@ impl Tree {
                 persist::not_saved(root);
             }
         });
-        let threads = std::thread::available_parallelism()
-            .map_or(2, usize::from)
-            .clamp(2, THREADS_MAX);
+        // Asking costs a dozen system calls.
+        static THREADS: OnceLock<usize> = OnceLock::new();
+        let threads = *THREADS.get_or_init(|| {
+            std::thread::available_parallelism()
+                .map_or(2, usize::from)
+                .clamp(2, THREADS_MAX)
+        });
         let whole = want.whole;
         let found = scan::walk(cx, self.root.take(), want, threads);
         self.root = found.root;

@@ -9,7 +9,7 @@ use crate::error::{Result, damaged_object};
 use crate::node::{Attributes, CommonModes, Kind, Node, Snapshot};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::TreePath;
-use crate::store::{ObjectWriter, Store};
+use crate::store::{ObjectWriter, Objects, Store, read_tree};
 
 /// An entry of a recorded directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub struct StoredDir {
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] naming the object that isn't what it must be; those of reading.
-pub fn read_dir(store: &Store, snapshot: Snapshot, common: &CommonModes) -> Result<StoredDir> {
+pub fn read_dir(store: &dyn Objects, snapshot: Snapshot, common: &CommonModes) -> Result<StoredDir> {
     let Side { mut table, below } = read_side(store, snapshot.side)?;
     let mut entries = Vec::new();
-    for entry in store.read_tree(snapshot.tree)? {
+    for entry in read_tree(store, snapshot.tree)? {
         let kind = match entry.mode & 0o170_000 {
             0o100_000 => Kind::File(entry.oid),
             0o120_000 => Kind::Link(entry.oid),
@@ -195,7 +195,7 @@ struct Side {
     below: BTreeMap<Vec<u8>, Oid>,
 }
 
-fn read_side(store: &Store, side: Oid) -> Result<Side> {
+fn read_side(store: &dyn Objects, side: Oid) -> Result<Side> {
     let mut read = Side {
         table: Table::default(),
         below: BTreeMap::new(),
@@ -203,7 +203,7 @@ fn read_side(store: &Store, side: Oid) -> Result<Side> {
     if side == Oid::EMPTY_TREE {
         return Ok(read);
     }
-    for entry in store.read_tree(side)? {
+    for entry in read_tree(store, side)? {
         match &*entry.name {
             side::TABLE => {
                 let text = store.read(entry.oid, ObjectKind::Blob)?;
@@ -211,7 +211,7 @@ fn read_side(store: &Store, side: Oid) -> Result<Side> {
                 read.table = Table::parse(&text).ok_or_else(damaged)?;
             }
             side::BELOW => {
-                let below = store.read_tree(entry.oid)?;
+                let below = read_tree(store, entry.oid)?;
                 read.below = below.into_iter().map(|entry| (entry.name, entry.oid)).collect();
             }
             _ => return Err(damaged_object(store.path(), side, "isn't a side tree")),

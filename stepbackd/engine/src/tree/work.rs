@@ -16,6 +16,8 @@ pub(super) struct Work<T> {
 struct State<T> {
     queue: Vec<T>,
     running: usize,
+    /// Threads that have nothing to do.
+    waiting: usize,
     helpers: usize,
     panicked: bool,
 }
@@ -26,6 +28,7 @@ impl<T: Send> Work<T> {
         let state = State {
             queue: vec![first],
             running: 0,
+            waiting: 0,
             helpers: 0,
             panicked: false,
         };
@@ -38,8 +41,13 @@ impl<T: Send> Work<T> {
 
     /// Adds tasks.
     pub fn add(&self, tasks: impl IntoIterator<Item = T>) {
-        self.lock().queue.extend(tasks);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.queue.extend(tasks);
+        let waiting = state.waiting > 0;
+        drop(state);
+        if waiting {
+            self.changed.notify_all();
+        }
     }
 
     fn serve<'scope, 'env>(
@@ -57,7 +65,9 @@ impl<T: Send> Work<T> {
                 if state.running == 0 {
                     return;
                 }
+                state.waiting += 1;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting -= 1;
                 continue;
             };
             state.running += 1;

@@ -264,7 +264,7 @@ impl Fixture {
         let mut found = BTreeMap::new();
         let mut stack = vec![(TreePath::root(), snapshot)];
         while let Some((path, snapshot)) = stack.pop() {
-            let dir = stored::read_dir(&self.store, snapshot, &self.common).unwrap();
+            let dir = stored::read_dir(&*self.store, snapshot, &self.common).unwrap();
             if path.is_root() {
                 found.insert(Vec::new(), say(&dir.own, b""));
             }
