@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/user
 SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint soak soak-service fuzz bench-store install uninstall
+.PHONY: build release demo test lint bench soak soak-service fuzz bench-store install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -31,6 +31,12 @@ test: build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Both programs and their peers side by side; writes BENCHMARKS.md. QUICK=1: a tenth. BIG=1: also 1,000,000 files.
+bench: release
+	mkdir -p $(TARGET)/bench
+	TMPDIR="$(abspath $(TARGET))/bench" STEPBACK_BIN_DIR="$(abspath $(TARGET))/release" \
+		$(CARGO) run --release --locked -q -p stepback-bench
 
 # Many rounds of what `make test` does a few of.
 soak: build

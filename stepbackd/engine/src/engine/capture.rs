@@ -310,7 +310,10 @@ impl Engine {
     ///
     /// The root's ref comes last, without a barrier: when it is lost, the old one is mended when the root is opened next.
     /// A crash before the fourth leaves no checkpoint, and objects that nobody needs.
-    #[allow(clippy::too_many_arguments, reason = "one call each; what is gathered has no name of its own")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call each; what is gathered has no name of its own"
+    )]
     fn publish_with(
         &mut self,
         writer: ObjectWriter<'_>,

@@ -1,0 +1,105 @@
+//! The directories that everything is measured on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stepback_tests::{Random, Sandbox};
+
+/// Files of one directory.
+const FILES_A_DIR: usize = 90;
+/// Bytes of one file.
+const FILE_BYTES: usize = 4096;
+
+/// A directory with so many files, committed in git, and an ignored `node_modules` beside.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    pub path: PathBuf,
+    pub files: usize,
+}
+
+impl Tree {
+    /// Makes it.
+    pub fn make(sandbox: &Sandbox, name: &str, files: usize, ignored_dirs: usize) -> Self {
+        let tree = Self {
+            path: sandbox.dir().join("work").join(name),
+            files,
+        };
+        fs::create_dir_all(&tree.path).expect("own directory");
+        let mut random = Random::seeded(files as u64);
+        for file in 0..files {
+            let path = tree.file(file);
+            if file % FILES_A_DIR == 0 {
+                fs::create_dir_all(path.parent().expect("has one")).expect("own directory");
+            }
+            fs::write(&path, text(&mut random, FILE_BYTES)).expect("own file");
+        }
+        fs::write(tree.path.join(".gitignore"), "node_modules/\n/build/\n").expect("own file");
+        for dir in 0..ignored_dirs {
+            let path = tree.path.join(format!("node_modules/{:03}/{dir}", dir / 100));
+            fs::create_dir_all(path).expect("own directory");
+        }
+        sandbox.sh(
+            &tree.path,
+            "git init -q && git add -A && git commit -q -m start && git status >/dev/null",
+        );
+        tree
+    }
+
+    /// A copy with its own repository.
+    pub fn copy(&self, sandbox: &Sandbox, name: &str) -> Self {
+        let path = sandbox.dir().join("work").join(name);
+        sandbox.sh(
+            sandbox.dir(),
+            &format!(
+                "mkdir '{p}' && cd '{}' && find . -mindepth 1 -maxdepth 1 ! -name node_modules \
+                 -exec cp -a {{}} '{p}' ';' && cd '{p}' && git status >/dev/null",
+                self.path.display(),
+                p = path.display()
+            ),
+        );
+        Self {
+            path,
+            files: self.files,
+        }
+    }
+
+    /// The path of a file by its number.
+    pub fn file(&self, file: usize) -> PathBuf {
+        self.path.join(self.name(file))
+    }
+
+    /// The same, relative.
+    pub fn name(&self, file: usize) -> String {
+        let dir = file / FILES_A_DIR;
+        format!("{:03}/{:02}/{file}.txt", dir / 40, dir % 40)
+    }
+
+    /// Changes one file; the size stays.
+    pub fn edit(&self, file: usize, seed: u64) {
+        let mut random = Random::seeded(seed);
+        fs::write(self.file(file), text(&mut random, FILE_BYTES)).expect("own file");
+    }
+}
+
+/// Words, about as compressible as source code is.
+pub fn text(random: &mut Random, bytes: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        let number = random.next();
+        match number % 4 {
+            0 => text.extend_from_slice(format!("let v{} = ", number >> 52).as_bytes()),
+            1 => text.extend_from_slice(format!("{:x}", number >> 36).as_bytes()),
+            2 => text.extend_from_slice(b" return self."),
+            _ => text.extend_from_slice(&[b';', b'\n', b' ', b' ', b'a' + (number >> 59) as u8 % 26]),
+        }
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// Removes a directory and all in it.
+pub fn remove(path: &Path) {
+    if path.exists() {
+        fs::remove_dir_all(path).expect("own directory");
+    }
+}
