@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/user
 SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint bench soak soak-service fuzz bench-store install uninstall
+.PHONY: build release demo test lint bench soak soak-service fuzz bench-store test-agents install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -65,6 +65,11 @@ soak-service: build
 # Bytes for each checkpoint on real histories, beside git. Asks the registry for published versions of two crates.
 bench-store: release
 	tests/bench_store.sh $(TARGET)/release
+
+# Real agents from npm and PyPI against a model on loopback: two turns, the second taken back, and on they go. Needs
+# Python, Node.js and npm; AGENTS names some of them.
+test-agents: build
+	python3 tests/agents/run.py --bin $(TARGET)/debug --cache $(TARGET)/agents $(AGENTS)
 
 # Doesn't build: `make release` first, so that nothing is compiled as root.
 install:
