@@ -20,6 +20,8 @@ use crate::time::Time;
 const BURST_BYTES_MAX: u64 = 32 << 20;
 /// The most sessions in one record.
 const SESSIONS_MAX: usize = 64;
+/// The times of files may lag so far behind the clock.
+const COARSE_NS: i64 = 20_000_000;
 /// So many hooks are remembered.
 const SEEN_MAX: usize = 256;
 
@@ -221,7 +223,7 @@ impl Book {
             Some(idle) if *idle == stamps => false,
             Some(_) => true,
             None => {
-                let active = newest > since.0;
+                let active = newest > since.0.saturating_sub(COARSE_NS);
                 if !active {
                     self.idle.insert(id.clone(), stamps);
                 }

@@ -106,7 +106,7 @@ pub(super) fn file(
     if stat.nlink > 1 {
         return Err(io::Error::other("it has more than one name").into());
     }
-    write(&file, store, part, len)?;
+    write(&file, store, part, len, present)?;
     if stat.mode & 0o7777 != part.mode {
         file.set_permissions(Permissions::from_mode(part.mode))?;
     }
@@ -118,12 +118,15 @@ pub(super) fn file(
     Ok(())
 }
 
-/// Compares, writes what differs, cuts.
-fn write(file: &File, store: &Store, part: &Part, len: u64) -> Result<(), Trouble> {
+/// Compares, writes what differs, cuts. Pieces at the beginning that `present` has are there: they were read just now.
+fn write(file: &File, store: &Store, part: &Part, len: u64, present: Option<&Part>) -> Result<(), Trouble> {
     let size = file.metadata()?.len();
-    let mut at = 0;
+    let known = present.map_or(&[][..], |present| &present.chunks);
+    let shared = part.chunks.iter().zip(known).take_while(|(a, b)| a == b).count();
+    let mut at = chunks::total(&part.chunks[..shared]);
     let mut there = Vec::new();
-    chunks::read(store, &part.chunks, len, &mut |bytes| {
+    let left = len.saturating_sub(at);
+    chunks::read(store, &part.chunks[shared..], left, &mut |bytes| {
         there.resize(bytes.len(), 0);
         let same = at + bytes.len() as u64 <= size && {
             file.read_exact_at(&mut there, at)?;

@@ -403,7 +403,8 @@ impl Engine {
             Some(talk) => self.carry_out_talk(store, talk, from),
             None => Vec::new(),
         };
-        self.notice_own_talk(store, &sessions, cx.now);
+        let recorded = talk.as_ref().map_or(&[][..], |talk| &talk.target);
+        self.notice_own_talk(store, &sessions, recorded, cx.now);
         self.look_after(store, &applied.touched, ends_at, cx)?;
         let talked = conversation.iter().any(|outcome| outcome.action == "rewind");
         let changed_nothing = applied.written == 0 && applied.removed == 0 && !talked;

@@ -390,15 +390,28 @@ impl Engine {
         outcomes
     }
 
-    /// Takes what is there for known, so that what we wrote ourselves doesn't count as an agent's doing.
-    pub(super) fn notice_own_talk(&mut self, store: &Store, sessions: &[SessionId], now: Time) {
+    /// Takes what is there for known, so that what we wrote ourselves doesn't count as an agent's doing. `target`: the
+    /// records that it was made of.
+    pub(super) fn notice_own_talk(
+        &mut self,
+        store: &Store,
+        sessions: &[SessionId],
+        target: &[Kept],
+        now: Time,
+    ) {
         if sessions.is_empty() {
             return;
         }
-        if let Ok((kept, _)) = self.look_at_talk(store, (sessions, true, true), now, None) {
+        if let Ok((mut kept, _)) = self.look_at_talk(store, (sessions, true, true), now, None) {
+            for kept in &mut kept {
+                let recorded = record::find(target, &kept.id);
+                for part in &mut kept.parts {
+                    // Only pieces that a record has are sure to stay.
+                    let pieces = recorded.and_then(|r| r.parts.iter().find(|p| p.is_at(part)));
+                    part.chunks = pieces.map(|p| p.chunks.clone()).unwrap_or_default();
+                }
+            }
             self.book.remember(&kept);
-            // No record has just these pieces.
-            self.book.forget_pieces();
         }
     }
 
@@ -440,7 +453,8 @@ impl Engine {
                 ));
             }
         }
-        self.notice_own_talk(store, &ending.sessions, now);
+        let target = target.clone();
+        self.notice_own_talk(store, &ending.sessions, &target, now);
         Ok(notes)
     }
 
