@@ -34,7 +34,7 @@ fn an_idle_daemon_sleeps() {
     let seconds = seconds(5);
     pause(Duration::from_secs(seconds));
     let after = used(pid);
-    let (ticks, wakes) = (after.0 - before.0, after.1 - before.1);
+    let (ticks, wakes) = (after.ticks - before.ticks, after.wakes_since(&before));
     println!(
         "{ROOTS} roots of {files} files, {seconds} s: {ticks} ticks of 10 ms, {wakes} wake-ups, {} MiB resident, {} watches",
         resident_bytes(pid) >> 20,

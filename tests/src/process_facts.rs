@@ -1,5 +1,7 @@
 //! What the kernel says of a process: what it holds, what it used.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 
 use nix::unistd::Pid;
@@ -46,9 +48,29 @@ pub fn watches(pid: Pid) -> usize {
         .sum()
 }
 
-/// Processor time in hundredths of a second, and how often its threads have gone to sleep.
+/// What a process has used until now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    /// Processor time, in hundredths of a second.
+    pub ticks: u64,
+    /// For each thread, how often it has gone to sleep.
+    sleeps: BTreeMap<OsString, u64>,
+}
+
+impl Used {
+    /// How often threads that still run have gone to sleep since `before`: as often as they woke up.
+    #[must_use]
+    pub fn wakes_since(&self, before: &Self) -> u64 {
+        let since = |(thread, sleeps): (&OsString, &u64)| {
+            sleeps.saturating_sub(before.sleeps.get(thread).copied().unwrap_or(0))
+        };
+        self.sleeps.iter().map(since).sum()
+    }
+}
+
+/// What a process has used until now.
 #[must_use]
-pub fn used(pid: Pid) -> (u64, u64) {
+pub fn used(pid: Pid) -> Used {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let fields: Vec<&str> = stat
         .rsplit(')')
@@ -58,13 +80,16 @@ pub fn used(pid: Pid) -> (u64, u64) {
         .collect();
     let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
-    let switches = tasks.flatten().filter_map(|task| {
+    let sleeps = tasks.flatten().filter_map(|task| {
         let status = fs::read_to_string(task.path().join("status")).ok()?;
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        line.trim().parse::<u64>().ok()
+        Some((task.file_name(), line.trim().parse::<u64>().ok()?))
     });
-    // Behind the name, in which anything may be: state, then 10 fields, then utime and stime.
-    (ticks(11) + ticks(12), switches.sum())
+    Used {
+        // Behind the name, in which anything may be: state, then 10 fields, then utime and stime.
+        ticks: ticks(11) + ticks(12),
+        sleeps: sleeps.collect(),
+    }
 }
