@@ -100,6 +100,27 @@ fn requests_and_answers_of_protocol_1() {
             "00"
         )
     );
+    let prune = Request {
+        place: WirePath(b"/p".to_vec()),
+        verb: Verb::Prune {
+            roots: true,
+            only: vec!["x".into()],
+            preview: false,
+        },
+    };
+    assert_eq!(
+        hex(&frame::encode(&prune).unwrap()),
+        concat!(
+            "0200000000000000",
+            "2f70",
+            "1c000000",
+            "01",
+            "0100000000000000",
+            "0100000000000000",
+            "78",
+            "00"
+        )
+    );
     let failure = Answer::Failed(Failure {
         kind: FailureKind::StalePlan,
         message: "m".into(),
@@ -167,7 +188,7 @@ fn later_variants_of_protocol_1() {
         concat!(
             "0200000000000000",
             "2f70",
-            "1a000000",
+            "1b000000",
             "0100000000000000",
             "0400000000000000",
             "2f702f61",

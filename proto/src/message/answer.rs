@@ -217,6 +217,28 @@ pub enum Reply {
         /// What people should know: space that isn't free yet.
         notes: Vec<String>,
     },
+    /// Of `prune`.
+    Pruned {
+        /// Checkpoints that are gone, or would go.
+        removed: Vec<u64>,
+        /// Roots that are gone, or would go.
+        roots: Vec<PrunedRoot>,
+        /// What the stores' sizes fell by, in bytes.
+        freed_bytes: u64,
+        /// What people should know: space that isn't free yet.
+        notes: Vec<String>,
+    },
+}
+
+/// A root whose directory is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrunedRoot {
+    /// Where it was.
+    pub path: WirePath,
+    /// Its id.
+    pub id: String,
+    /// Disk use of its store, which other roots may share.
+    pub store_bytes: u64,
 }
 
 /// Of `attach`.

@@ -13,7 +13,7 @@ mod session;
 mod status;
 
 pub use agent::{AgentLine, Drift, Hook, HookEvent, HookSeen, Tool};
-pub use answer::{Answer, Attached, Event, Failure, FailureKind, Item, Progress, Reply};
+pub use answer::{Answer, Attached, Event, Failure, FailureKind, Item, Progress, PrunedRoot, Reply};
 pub use change::{ChangeKind, DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
 pub use checkpoint::{CheckpointEntry, FileCounts, RedoEntry, Trigger};
 pub use conversation::{ConversationLine, RewindWhat};

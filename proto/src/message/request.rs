@@ -175,6 +175,15 @@ pub enum Verb {
         /// Preview or do.
         how: Consent,
     },
+    /// Apply retention to the root now, or remove roots whose directory is gone.
+    Prune {
+        /// Those roots, of all stores, rather than checkpoints of this root.
+        roots: bool,
+        /// Of those roots only the ones with these ids, unless it is a preview.
+        only: Vec<String>,
+        /// Only name what would go.
+        preview: bool,
+    },
 }
 
 /// Options of `attach`.
