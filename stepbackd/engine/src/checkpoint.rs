@@ -57,6 +57,19 @@ impl Trigger {
         )
     }
 
+    /// Whether such a checkpoint holds what is about to be changed, so that it is made though the quota is used up.
+    #[must_use]
+    pub const fn may_exceed_the_quota(self) -> bool {
+        matches!(
+            self,
+            Self::BeforeRewind
+                | Self::BeforeRestore
+                | Self::BeforeRedo
+                | Self::BeforeRevert
+                | Self::BeforeCommand
+        )
+    }
+
     /// First line of the commit of a checkpoint without a label.
     const fn summary(self) -> &'static str {
         match self {

@@ -65,6 +65,7 @@ pub mod path;
 pub mod progress;
 pub mod redo;
 pub mod restore;
+pub mod retention;
 pub mod rules;
 pub mod session;
 pub mod side;

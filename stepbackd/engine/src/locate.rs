@@ -381,6 +381,7 @@ pub fn remove_store(dir: &Path) -> Result<()> {
     let going = aside(dir);
     remove_dir(&going)?;
     fs::rename(dir, &going).at(dir)?;
+    crate::store::size::forget(dir);
     crate::durable::sync_dir_of(dir)?;
     remove_dir(&going)
 }

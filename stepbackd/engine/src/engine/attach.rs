@@ -170,6 +170,7 @@ impl Engine {
         if !request.include.is_empty() {
             engine.record.include.clone_from(&request.include);
         }
+        engine.forced = request.force;
         if request.max_file_size.is_some() {
             engine.record.max_file_size = request.max_file_size;
         }
@@ -242,6 +243,9 @@ impl Engine {
             tree: Tree::new(),
             memory: None,
             resting: None,
+            cached: std::cell::Cell::default(),
+            budget: super::Budget::default(),
+            forced: false,
             rules: None,
             checkpoints: Vec::new(),
             pins: std::collections::BTreeSet::new(),
@@ -321,16 +325,16 @@ impl Engine {
                 unreclaimed: None,
             });
         }
-        for name in self.store.all_refs(&checkpoint::refs_prefix(&id))?.keys() {
-            self.store.delete_ref(name)?;
-        }
         // The record goes last: while it is there, another try finds the rest.
         let record = state::ref_name(&id);
-        for name in self.store.all_refs(&format!("refs/stepback/{id}/"))?.keys() {
-            if *name != record {
-                self.store.delete_ref(name)?;
-            }
-        }
+        let mut refs = self.store.all_refs(&checkpoint::refs_prefix(&id))?;
+        refs.extend(self.store.all_refs(&format!("refs/stepback/{id}/"))?);
+        let names: Vec<&str> = refs
+            .keys()
+            .map(String::as_str)
+            .filter(|name| *name != record)
+            .collect();
+        self.store.delete_refs(&names)?;
         self.store.delete_ref(&record)?;
         let dir = self.store.root_dir(&id)?;
         fs::remove_dir_all(&dir).at(&dir)?;

@@ -89,6 +89,15 @@ pub struct Captured {
     pub changed: bool,
 }
 
+/// What a look may add to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    /// As much as it finds: what an operation is about to change is saved in any case.
+    Anything,
+    /// Large new contents only as far as the budget goes.
+    Budget,
+}
+
 /// A look at the disk: the tree in memory is up to date, and its objects are durable.
 pub(super) struct Look {
     pub snapshot: Snapshot,
@@ -133,8 +142,13 @@ impl Engine {
         why: &Why,
         cx: &Context<'_>,
     ) -> Result<Captured> {
+        let within = if why.trigger.may_exceed_the_quota() {
+            Within::Anything
+        } else {
+            Within::Budget
+        };
         let mut writer = store.writer();
-        let look = self.look_into(&writer, store, scope, cx)?;
+        let look = self.look_into(&writer, store, scope, within, cx)?;
         let captured = |id, created, outcome: ScanOutcome| Captured {
             id,
             created,
@@ -196,9 +210,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Damaged`] when the store has lost what the tree in memory relied on: see [`Self::healing`].
-    pub(super) fn look(&mut self, store: &Store, scope: &Scope, cx: &Context<'_>) -> Result<Look> {
+    pub(super) fn look(
+        &mut self,
+        store: &Store,
+        scope: &Scope,
+        within: Within,
+        cx: &Context<'_>,
+    ) -> Result<Look> {
         let writer = store.writer();
-        let look = self.look_into(&writer, store, scope, cx)?;
+        let look = self.look_into(&writer, store, scope, within, cx)?;
         self.finish_look(writer, store, look.snapshot)?;
         Ok(look)
     }
@@ -218,10 +238,12 @@ impl Engine {
         writer: &ObjectWriter<'_>,
         store: &Store,
         scope: &Scope,
+        within: Within,
         cx: &Context<'_>,
     ) -> Result<Look> {
         store.notice_lost_packs()?;
         self.wake();
+        let limits = self.limits(within)?;
         let root = DirHandle::open_root(&self.path).at(&self.path)?;
         let stale = match self.refresh_rules()? {
             // The tree is that of the cache, if any: older than what the caller has been told of since.
@@ -241,6 +263,7 @@ impl Engine {
             now: cx.now,
             watch: cx.watch,
             progress: cx.progress,
+            limits: &limits,
         };
         let outcome = match (scope, stale) {
             (Scope::All, _) | (_, Stale::All) => self.tree.scan(&scan)?,

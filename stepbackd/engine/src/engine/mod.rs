@@ -7,20 +7,24 @@
 //! | `open` | read a root's records from its store |
 //! | `capture` | scan, persist, checkpoint |
 //! | `query` | resolve ids, list, cat, diff, tar |
+//! | `gone` | roots whose directory is gone |
 //! | `operate` | preview and execute what writes below the root |
 //! | `operation` | from an operation to its plan |
 //! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
 //! | `watchful` | files that cost too much, ignore files that went away |
-//! | `prune` | pin and drop |
+//! | `prune` | pin, drop, and what goes with time |
 //! | `forget` | purge paths from everything |
 //! | `rest` | give the tree's memory back |
 //! | `talk` | conversations of agents |
+//! | `budget` | how much disk a root's checkpoints may use |
 
 mod astray;
 mod attach;
+mod budget;
 mod capture;
 mod forget;
+mod gone;
 mod open;
 mod operate;
 mod operation;
@@ -32,6 +36,7 @@ mod sessions;
 mod talk;
 mod watchful;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::DirBuilder;
@@ -40,8 +45,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use attach::{AttachRequest, Deleted, Found, Presence, Whereabouts};
+pub use budget::{Budget, Usage};
 pub use capture::{Captured, Scope, TurnLabel, Why};
 pub use forget::Forgotten;
+pub use gone::GoneRoot;
 pub use operate::{Operation, Preview, Report};
 pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};
@@ -104,6 +111,9 @@ pub struct Context<'a> {
 pub struct Engine {
     env: Environment,
     settings: Settings,
+    budget: Budget,
+    /// The size of the directory doesn't matter at its first capture.
+    forced: bool,
     store: Arc<Store>,
     record: RootRecord,
     /// What the copy of the record says, once this engine has written it.
@@ -114,6 +124,8 @@ pub struct Engine {
     memory: Option<Snapshot>,
     /// The tree isn't in memory: it waits in the cache.
     resting: Option<rest::Resting>,
+    /// What the cache file holds, if that is known.
+    cached: Cell<Option<Snapshot>>,
     rules: Option<Rules>,
     /// Oldest first.
     checkpoints: Vec<Checkpoint>,
@@ -327,7 +339,10 @@ impl Engine {
                 .create(dir)
                 .at(dir)?;
         }
-        self.tree.save(&file, self.id())
+        self.cached.set(None);
+        self.tree.save(&file, self.id())?;
+        self.cached.set(self.memory);
+        Ok(())
     }
 
     /// Bases by checkpoint, for walking along them.

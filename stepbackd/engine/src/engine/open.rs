@@ -1,10 +1,11 @@
 //! Opening a root: its records are read from the store, damaged ones named and passed over.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::attach::pins_prefix;
-use super::{Engine, Environment, Settings};
+use super::{Budget, Engine, Environment, Settings};
 use crate::checkpoint::{self, Checkpoint};
 use crate::conversation::book::Book;
 use crate::error::Result;
@@ -83,6 +84,9 @@ impl Engine {
             tree: Tree::new(),
             memory: None,
             resting: None,
+            cached: Cell::default(),
+            budget: Budget::default(),
+            forced: false,
             rules: None,
             checkpoints,
             pins,

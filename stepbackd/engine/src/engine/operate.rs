@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::capture::Within;
 use super::operation::{Expected, Prepared};
 use super::recover::Ending;
 use super::talk::{Talk, TalkEnding};
@@ -556,7 +557,7 @@ impl Engine {
         ends_at: Option<Expected>,
         cx: &Context<'_>,
     ) -> Result<()> {
-        let look = self.look(store, &Scope::Paths(touched.clone()), cx)?;
+        let look = self.look(store, &Scope::Paths(touched.clone()), Within::Anything, cx)?;
         let reached =
             ends_at.filter(|e| e.snapshot == look.snapshot && self.checkpoint(e.checkpoint).is_ok());
         if let Some(reached) = reached {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::capture::Within;
 use super::{Context, Engine, Operation, Presence, Scope};
 use crate::diff::{self, Change};
 use crate::error::{At, Error, Result};
@@ -65,7 +66,7 @@ impl Engine {
         let present = if makes_root {
             self.forget_tree()
         } else {
-            self.look(store, &Scope::All, cx)?.snapshot
+            self.look(store, &Scope::All, Within::Anything, cx)?.snapshot
         };
         let Some(target) = named else {
             return self.prepare_nearest(store, operation, present, makes_root);

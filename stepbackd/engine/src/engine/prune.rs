@@ -1,4 +1,4 @@
-//! Keeping checkpoints for ever, and deleting them.
+//! Keeping checkpoints for ever, and deleting them: named ones, and those that go with time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,13 @@ use std::sync::Arc;
 use super::{Context, Engine, Presence, Scope, Why, attach};
 use crate::checkpoint::{self, Checkpoint, Trigger};
 use crate::conversation;
-use crate::error::{Error, Result};
+use crate::error::{At, Error, Result};
+use crate::retention::{self, Candidate, Policy};
 use crate::side;
 use crate::store::{Expected, Store};
+
+/// Of the checkpoints that may go for want of room, one of so many goes at a time.
+const ROOM_SHARE: usize = 4;
 
 /// Result of a `drop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,46 +88,162 @@ impl Engine {
         }
         let before = self.store.disk_bytes()?;
         self.with_reserve(|engine| engine.take_out(&wanted, &dropped.redo, cx))?;
-        let store = Arc::clone(&self.store);
-        let git = &self.env.git;
         // They are gone whatever comes of this: only their space isn't free yet.
-        dropped.unreclaimed = store
-            .collect_garbage(git.program.as_deref(), git.path.as_deref())
-            .err()
-            .map(|e| e.to_string());
+        dropped.unreclaimed = self.reclaim();
         dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
         Ok(dropped)
+    }
+
+    /// Applies retention: deletes the records of what goes by `policy`, not yet the bytes. Its numbers, also with
+    /// `preview`, which deletes nothing. As [`Self::drop_checkpoints`] after a crash.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`]; those of the store.
+    pub fn thin(&mut self, policy: &Policy, preview: bool, cx: &Context<'_>) -> Result<BTreeSet<u64>> {
+        self.require_finished()?;
+        let all = self.candidates();
+        let gone = retention::thin(&all, cx.now, policy, &self.protected());
+        if !preview && !gone.is_empty() {
+            self.with_reserve(|engine| engine.take_out(&gone, &[], cx))?;
+        }
+        Ok(gone)
+    }
+
+    /// The same, and the bytes are gone, too, when it returns.
+    ///
+    /// # Errors
+    /// As [`Self::thin`].
+    pub fn prune(&mut self, policy: &Policy, preview: bool, cx: &Context<'_>) -> Result<Dropped> {
+        let before = self.store.disk_bytes()?;
+        let gone = self.thin(policy, preview, cx)?;
+        let mut dropped = Dropped {
+            checkpoints: gone.into_iter().collect(),
+            redo: Vec::new(),
+            freed_bytes: 0,
+            unreclaimed: None,
+        };
+        if !preview {
+            dropped.unreclaimed = self.reclaim();
+            dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
+        }
+        Ok(dropped)
+    }
+
+    /// Deletes the oldest checkpoints that aren't protected, whatever the policy says of their age, so that the store
+    /// comes down to `bytes`. It may end above that: when only protected ones are left, or when their space can't be
+    /// given back.
+    ///
+    /// # Errors
+    /// As [`Self::thin`].
+    pub fn make_room(&mut self, policy: &Policy, bytes: u64, cx: &Context<'_>) -> Result<Dropped> {
+        let before = self.store.disk_bytes()?;
+        let mut gone: Vec<u64> = self.thin(policy, false, cx)?.into_iter().collect();
+        let mut unreclaimed = self.reclaim();
+        while unreclaimed.is_none() && self.store.disk_bytes()? > bytes {
+            cx.progress.check()?;
+            let all = self.candidates();
+            let kept = retention::kept_anyway(&all, cx.now, policy, &self.protected());
+            let thinnable: Vec<u64> = all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect();
+            let some = thinnable.len().div_ceil(ROOM_SHARE);
+            let oldest: BTreeSet<u64> = thinnable.into_iter().take(some).collect();
+            if oldest.is_empty() {
+                break;
+            }
+            self.with_reserve(|engine| engine.take_out(&oldest, &[], cx))?;
+            gone.extend(&oldest);
+            unreclaimed = self.reclaim();
+        }
+        Ok(Dropped {
+            checkpoints: gone,
+            redo: Vec::new(),
+            freed_bytes: before.saturating_sub(self.store.known_bytes()),
+            unreclaimed,
+        })
+    }
+
+    /// Gives the space of what no ref needs back; why that didn't work, if it didn't.
+    fn reclaim(&self) -> Option<String> {
+        let git = &self.env.git;
+        self.store
+            .collect_garbage(git.program.as_deref(), git.path.as_deref())
+            .err()
+            .map(|e| e.to_string())
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.checkpoints.iter().map(Candidate::from).collect()
+    }
+
+    /// What never goes by itself: pinned ones, the position, what redo goes back to, where open sessions began.
+    fn protected(&self) -> BTreeSet<u64> {
+        let redo = self.redo.iter().flat_map(|entry| [entry.target, entry.before]);
+        let open = self.sessions.iter().filter(|s| s.is_open()).map(|s| s.start);
+        self.pins
+            .iter()
+            .copied()
+            .chain(redo)
+            .chain(open)
+            .chain(self.record.position)
+            .collect()
     }
 
     /// Deletes the refs of checkpoints and redo entries. May be called again after an error.
     fn take_out(&mut self, gone: &BTreeSet<u64>, redo: &[u64], cx: &Context<'_>) -> Result<()> {
         self.hand_bases_on(gone, cx)?;
         // What is on disk may be in one of those only.
-        if self.presence() == Presence::Here {
+        if self.presence() == Presence::Here && self.record.position.is_none_or(|n| gone.contains(&n)) {
             self.capture(Scope::Paths(BTreeSet::new()), &Why::plain(Trigger::Auto), cx)?;
         }
+        self.keep_cache_true(gone)?;
         let store = Arc::clone(&self.store);
         let id = self.id().to_owned();
         for k in redo {
             self.pop_redo(&store, *k)?;
         }
+        let mut names = Vec::with_capacity(3 * gone.len());
         for n in gone {
-            let name = match self.damaged_ref(*n) {
+            names.push(match self.damaged_ref(*n) {
                 Some(name) => name,
                 None => checkpoint::ref_name(&id, &self.checkpoint(*n)?.session, *n),
-            };
-            store.delete_ref(&name)?;
-            store.delete_ref(&side::ref_name(&id, *n))?;
-            store.delete_ref(&conversation::record::ref_name(&id, *n))?;
-            self.damaged.retain(|damaged| damaged.what != name);
+            });
+            names.push(side::ref_name(&id, *n));
+            names.push(conversation::record::ref_name(&id, *n));
         }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        store.delete_refs(&names)?;
+        self.damaged
+            .retain(|damaged| !names.contains(&damaged.what.as_str()));
         self.checkpoints.retain(|c| !gone.contains(&c.n));
         // Pieces of transcripts that no other record has go with them.
         self.book.forget_pieces();
         Ok(())
     }
 
-    /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays.
+    /// The cache must not name objects that are about to lose their last ref: what is on disk at the next start may have
+    /// the very same contents, and would be taken for stored.
+    fn keep_cache_true(&self, gone: &BTreeSet<u64>) -> Result<()> {
+        let stays = |snapshot| {
+            self.memory == Some(snapshot)
+                || self
+                    .checkpoints
+                    .iter()
+                    .any(|c| c.snapshot == snapshot && !gone.contains(&c.n))
+        };
+        if self.cached.get().is_some_and(stays) {
+            return Ok(());
+        }
+        if self.memory.is_some() {
+            return self.save_cache();
+        }
+        let file = self.cache_file();
+        match std::fs::remove_file(&file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(file),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays. All are written
+    /// in one go.
     fn hand_bases_on(&mut self, gone: &BTreeSet<u64>, cx: &Context<'_>) -> Result<()> {
         let bases = self.bases();
         let nearest = |mut n: Option<u64>| {
@@ -135,44 +255,53 @@ impl Engine {
             n
         };
         let store = Arc::clone(&self.store);
-        let heirs: Vec<u64> = self
-            .checkpoints
-            .iter()
-            .filter(|c| !gone.contains(&c.n) && c.base.is_some_and(|base| gone.contains(&base)))
-            .map(|c| c.n)
-            .collect();
-        for n in heirs {
-            let mut heir = self.checkpoint(n)?.clone();
+        let is_heir = |c: &&Checkpoint| !gone.contains(&c.n) && c.base.is_some_and(|b| gone.contains(&b));
+        let mut heirs: Vec<Checkpoint> = self.checkpoints.iter().filter(is_heir).cloned().collect();
+        for heir in &mut heirs {
             heir.base = nearest(heir.base);
-            let left_out = self.not_captured(Some(n)).unwrap_or_default();
+            let left_out = self.not_captured(Some(heir.n)).unwrap_or_default();
             let base = heir
                 .base
                 .and_then(|base| self.checkpoint(base).ok())
                 .map(|c| c.snapshot);
-            heir.counts = self.counts(&*store, base, heir.snapshot, &left_out)?;
-            self.write_anew(&store, heir)?;
+            match self.counts(&*store, base, heir.snapshot, &left_out) {
+                Ok(counts) => heir.counts = counts,
+                // A damaged one holds up nothing: the old counts are the best there are.
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
+        self.write_anew(&store, heirs)?;
         self.record.position = nearest(self.record.position);
         // It keeps the highest number, too, before anything is gone.
         self.write_record(cx.now)
     }
 
-    /// Replaces the record of a checkpoint.
-    pub(super) fn write_anew(&mut self, store: &Store, mut checkpoint: Checkpoint) -> Result<()> {
+    /// Replaces the records of checkpoints.
+    pub(super) fn write_anew(&mut self, store: &Store, mut checkpoints: Vec<Checkpoint>) -> Result<()> {
+        if checkpoints.is_empty() {
+            return Ok(());
+        }
         let id = self.id().to_owned();
         let _lock = store.lock()?;
         let writer = store.writer();
-        let message = checkpoint.message(&id, self.record.modes);
-        checkpoint.commit = writer.commit(checkpoint.snapshot.tree, &message, checkpoint.time)?;
-        writer.finish()?;
-        let name = checkpoint::ref_name(&id, &checkpoint.session, checkpoint.n);
-        store.set_ref(&name, checkpoint.commit, Expected::Any)?;
-        if self.pins.contains(&checkpoint.n) {
-            let pin = format!("{}{}", attach::pins_prefix(&id), checkpoint.n);
-            store.set_ref(&pin, checkpoint.commit, Expected::Any)?;
+        let mut refs = Vec::with_capacity(checkpoints.len());
+        for checkpoint in &mut checkpoints {
+            let message = checkpoint.message(&id, self.record.modes);
+            checkpoint.commit = writer.commit(checkpoint.snapshot.tree, &message, checkpoint.time)?;
+            let name = checkpoint::ref_name(&id, &checkpoint.session, checkpoint.n);
+            refs.push((name, checkpoint.commit));
+            if self.pins.contains(&checkpoint.n) {
+                let pin = format!("{}{}", attach::pins_prefix(&id), checkpoint.n);
+                refs.push((pin, checkpoint.commit));
+            }
         }
-        if let Ok(at) = self.checkpoints.binary_search_by_key(&checkpoint.n, |c| c.n) {
-            self.checkpoints[at] = checkpoint;
+        writer.finish()?;
+        store.set_refs(&refs)?;
+        for checkpoint in checkpoints {
+            if let Ok(at) = self.checkpoints.binary_search_by_key(&checkpoint.n, |c| c.n) {
+                self.checkpoints[at] = checkpoint;
+            }
         }
         Ok(())
     }

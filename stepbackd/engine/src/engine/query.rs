@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::capture::Within;
 use super::capture::is_left_out;
 use super::{Context, Engine, LineCounts, Scope};
 use crate::checkpoint::Trigger;
@@ -279,7 +280,7 @@ impl Engine {
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
         self.healing(|engine, _| {
-            let look = engine.look(&store, &Scope::All, cx)?;
+            let look = engine.look(&store, &Scope::All, Within::Budget, cx)?;
             if !engine.is_position(look.snapshot) {
                 engine.write_record(cx.now)?;
             }

@@ -213,7 +213,7 @@ impl Engine {
         if now != listed {
             let mut checkpoint = self.checkpoint(n)?.clone();
             checkpoint.conversation = now;
-            self.write_anew(store, checkpoint)?;
+            self.write_anew(store, vec![checkpoint])?;
         }
         Ok(())
     }

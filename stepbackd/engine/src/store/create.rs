@@ -100,19 +100,45 @@ pub fn write_empty_tree(store: &Store) -> Result<()> {
 /// Removes temporary files and locks of writers that were killed. Nobody else writes while this has the exclusive lock;
 /// when somebody uses the store, it is left for another time.
 pub fn remove_leftovers(store: &Store) -> Result<()> {
-    let Some(_alone) = store.try_lock_exclusive()? else {
-        return Ok(());
-    };
+    match store.try_lock_exclusive()? {
+        Some(_alone) => remove_half_made(store),
+        None => Ok(()),
+    }
+}
+
+/// The same for whoever has the exclusive lock.
+pub fn remove_half_made(store: &Store) -> Result<()> {
     let _refs = store.lock_refs()?;
     for dir in [&store.dir, &store.private, &store.objects, &store.pack_dir()] {
         for name in files::names(dir)? {
-            if name.as_encoded_bytes().starts_with(b"tmp_") {
+            let bytes = name.as_encoded_bytes();
+            // git's own begin with `.tmp-`.
+            if bytes.starts_with(b"tmp_") || bytes.starts_with(b".tmp-") {
                 files::remove(&dir.join(name))?;
             }
         }
     }
     files::remove(&store.dir.join("packed-refs.lock"))?;
     remove_ref_locks(&store.dir.join("refs"))
+}
+
+/// A pack counts once its index is there; one without the other was being written or removed. Only for when all that refs
+/// need was found elsewhere: an index may have been lost.
+pub fn remove_torn_packs(dir: &Path) -> Result<()> {
+    let names = files::names(dir)?;
+    for name in &names {
+        let path = Path::new(name);
+        let alone = |other: &str| !names.iter().any(|name| *name == path.with_extension(other));
+        let torn = match path.extension().and_then(|it| it.to_str()) {
+            Some("pack") => alone("idx"),
+            Some("idx" | "rev" | "mtimes" | "bitmap") => alone("pack"),
+            _ => false,
+        };
+        if torn {
+            files::remove(&dir.join(path))?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_ref_locks(dir: &Path) -> Result<()> {

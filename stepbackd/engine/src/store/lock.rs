@@ -24,8 +24,15 @@ pub struct SharedLock {
 /// Held by maintenance: nobody else writes, or relies on objects that no ref protects yet.
 #[derive(Debug)]
 pub struct ExclusiveLock {
-    _held: Flock<File>,
+    held: Flock<File>,
     inside: Arc<AtomicBool>,
+}
+
+impl ExclusiveLock {
+    /// The locked file once more: as long as somebody has it open, the lock is held, whatever becomes of this process.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.held.try_clone()
+    }
 }
 
 impl Drop for ExclusiveLock {
@@ -65,7 +72,7 @@ impl Lock {
     fn entered(&self, held: Flock<File>) -> ExclusiveLock {
         self.inside.store(true, Ordering::Release);
         ExclusiveLock {
-            _held: held,
+            held,
             inside: Arc::clone(&self.inside),
         }
     }

@@ -35,6 +35,11 @@ impl Stamp {
             mtime: (meta.mtime(), meta.mtime_nsec()),
         }
     }
+
+    /// Its size in bytes.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
 }
 
 /// What went wrong while a loose object was read.

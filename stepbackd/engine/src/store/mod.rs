@@ -13,9 +13,11 @@ mod create;
 mod deflate;
 mod files;
 mod garbage;
+mod git;
 mod holders;
 mod lock;
 mod loose;
+mod maintenance;
 mod object;
 mod pack;
 mod packed_refs;
@@ -23,6 +25,8 @@ mod packs;
 mod read;
 mod refs;
 mod reserve;
+pub mod size;
+mod sweep;
 pub mod textdiff;
 mod verify;
 mod writer;
@@ -32,12 +36,14 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 
+pub use git::Interrupt;
 pub use holders::Holder;
 pub use lock::{ExclusiveLock, SharedLock};
+pub use maintenance::{Maintained, Thoroughness};
 pub use object::{
     Commit, MODE_BLOB, MODE_GITLINK, MODE_TREE, Malformed, TreeEntry, encode_tree, parse_commit, parse_tree,
     tree_order, write_tree,
@@ -63,6 +69,7 @@ pub struct Store {
     packed_refs: packed_refs::Cache,
     /// Fan-out directories that are known to be durable themselves.
     durable_fan_outs: Mutex<BTreeSet<u8>>,
+    size: Arc<size::Size>,
 }
 
 impl Store {
@@ -95,6 +102,7 @@ impl Store {
             known: read::Known::default(),
             packed_refs: packed_refs::Cache::default(),
             durable_fan_outs: Mutex::default(),
+            size: size::Size::of(dir),
         };
         create::remove_leftovers(&store)?;
         Ok(store)
@@ -161,15 +169,21 @@ impl Store {
     /// # Errors
     /// When the packs can't be listed or opened.
     pub fn notice_lost_packs(&self) -> Result<()> {
-        self.packs.notice_lost()
+        self.packs.notice_lost().map(drop)
     }
 
-    /// Real disk use of the store in bytes, reserve included.
+    /// Real disk use of the store in bytes, reserve included: measured by a walk.
     ///
     /// # Errors
     /// When a directory can't be read.
     pub fn disk_bytes(&self) -> Result<u64> {
-        files::disk_bytes(&self.dir)
+        size::measure(&self.dir)
+    }
+
+    /// The same without a walk: as measured last, and counted on since.
+    #[must_use]
+    pub fn known_bytes(&self) -> u64 {
+        self.size.get()
     }
 
     /// Gives the reserve up; fine when there is none.

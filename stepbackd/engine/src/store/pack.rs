@@ -87,6 +87,11 @@ impl PackWriter {
         })
     }
 
+    /// Bytes of the pack and of its index, about.
+    pub const fn bytes(&self) -> u64 {
+        self.end + 1_092 + 28 * self.entries.len() as u64
+    }
+
     /// Appends an object that isn't in it yet.
     pub fn append(&mut self, object: &Packed) -> Result<()> {
         let written = self.file.write_all(&object.bytes);
@@ -138,6 +143,11 @@ pub struct SealedPack {
 }
 
 impl SealedPack {
+    /// Its name, without an ending.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Gives both files their names, the index last: a pack counts once its index is there.
     pub fn publish(self, dir: &Path) -> Result<()> {
         self.pack.rename(&dir.join(format!("{}.pack", self.name)))?;

@@ -119,8 +119,9 @@ impl Packs {
     }
 
     /// libgit2 goes on reading a pack that was deleted, as long as it has it open; what is in it would count as stored
-    /// though nobody will find it again. So when a pack has gone, or is another file, all are opened anew.
-    pub fn notice_lost(&self) -> Result<()> {
+    /// though nobody will find it again. So when a pack has gone, or is another file, all are opened anew; whether
+    /// they were.
+    pub fn notice_lost(&self) -> Result<bool> {
         let there = pack_files(&self.view)?;
         let known = |open: &Open| {
             open.packs
@@ -128,12 +129,12 @@ impl Packs {
                 .all(|(name, stamp)| there.get(name) == Some(stamp))
         };
         if known(&self.open_now()) {
-            return Ok(());
+            return Ok(false);
         }
         let anew = Open::new(&self.store, &self.view)?;
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
         self.good().clear();
-        Ok(())
+        Ok(true)
     }
 
     /// Looks for packs that others have made. What a pack held that is gone doesn't count as stored any more.
@@ -180,6 +181,17 @@ impl Packs {
 
     /// A whole object, verified. `None` when no pack has it, new packs included.
     pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
+        match self.read_once(oid) {
+            // Maintenance may have put a new pack in the place of one that was known and not yet opened.
+            Err(error) => match self.notice_lost()? {
+                true => self.read_once(oid),
+                false => Err(error),
+            },
+            found => found,
+        }
+    }
+
+    fn read_once(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
         // libgit2 makes the empty tree up when there is none.
         let open = self.open_now();
         if oid == Oid::EMPTY_TREE && !open.odb.exists(to_git(oid)) {
@@ -210,6 +222,16 @@ impl Packs {
 
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
     pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
+        match self.header_once(oid) {
+            Err(error) => match self.notice_lost()? {
+                true => self.header_once(oid),
+                false => Err(error),
+            },
+            found => found,
+        }
+    }
+
+    fn header_once(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
         match self.open_now().odb.read_header(to_git(oid)) {
             Ok((size, kind)) => Ok(Some((self.kind(oid, kind)?, size as u64))),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),

@@ -204,6 +204,7 @@ impl Store {
             fault::point("store.ref").at(&path)?;
             let mut temp = lock_file(&path)?;
             temp.write_all(format!("{}\n", change.new).as_bytes())?;
+            self.size.add_file(1);
             prepared.waiting.push_back((path, temp));
         }
         Ok(prepared)
@@ -255,6 +256,16 @@ impl Store {
         packed_refs::write(&self.dir, &packed)?;
         let names: Vec<&str> = rest.iter().map(|(name, _)| name.as_str()).collect();
         self.remove_loose(&names)
+    }
+
+    /// Refs that have a file of their own.
+    ///
+    /// # Errors
+    /// When a directory can't be read.
+    pub fn loose_refs(&self) -> Result<usize> {
+        let mut found = BTreeMap::new();
+        self.walk_refs("refs", "refs/", &mut found)?;
+        Ok(found.len())
     }
 
     /// Makes the directories above a ref's file, and takes empty ones out of its place.

@@ -134,6 +134,15 @@ impl<'a> ObjectWriter<'a> {
         Ok(Some(oid))
     }
 
+    /// Whether the store has a good object of this name; from here on it stays.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn has(&self, oid: Oid) -> Result<bool> {
+        drop(self.begin()?);
+        self.store.has(oid)
+    }
+
     /// From the first object on: nobody prunes, and nobody takes our temporary files for left-over ones.
     fn begin(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state();
@@ -257,6 +266,7 @@ impl<'a> ObjectWriter<'a> {
         }
         let refs = store.prepare_refs(changes)?;
         let pack_dir = store.pack_dir();
+        let mut added: Vec<u64> = state.pack.iter().map(PackWriter::bytes).collect();
         let pack = state
             .pack
             .take()
@@ -292,9 +302,11 @@ impl<'a> ObjectWriter<'a> {
         store.sync_fan_outs(&fan_outs)?;
         for oid in named {
             if let Some(stamp) = loose::stamp(&store.objects, oid)? {
+                added.push(stamp.size());
                 store.known.add(oid, stamp);
             }
         }
+        added.into_iter().for_each(|bytes| store.size.add_file(bytes));
         for (oid, stamp) in state.relied.loose {
             store.known.add(oid, stamp);
         }

@@ -155,6 +155,11 @@ impl Walk<'_> {
             FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old),
             FileType::File if stat.size > self.cx.max_file_size => Some(left(Reason::TooLarge, &stat)),
             FileType::File => {
+                if let Some(census) = &self.cx.limits.census
+                    && let Err(error) = census.count(stat.size)
+                {
+                    return Seen::Failed(Some(error), item.old);
+                }
                 return Seen::Read(Read {
                     at: item.at,
                     name: item.name,

@@ -10,6 +10,7 @@
 mod building;
 mod cache;
 mod dir;
+mod limits;
 mod look;
 mod merge;
 mod persist;
@@ -35,6 +36,7 @@ use crate::rules::Rules;
 use crate::store::ObjectWriter;
 use crate::time::Time;
 use dir::{Dir, Slot};
+pub use limits::{Census, Limits, Room, SMALL_BYTES};
 use want::Want;
 
 /// Told of every captured directory before it is listed, so that a watch can be set first.
@@ -72,6 +74,8 @@ pub struct ScanContext<'a> {
     pub watch: &'a dyn DirWatch,
     /// Counts files; may cancel.
     pub progress: &'a Progress,
+    /// How much there may be, and how much of it new.
+    pub limits: &'a Limits,
 }
 
 /// What a scan found.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use xattr::FileExt;
 
 use super::dir::{File, Left, Sig, Slot, is_racy};
+use super::limits::Room;
 use crate::error::{At, Error, Result};
 use crate::node::{Attributes, Perm, Reason};
 use crate::oid::{ObjectKind, Oid};
@@ -33,6 +34,8 @@ pub(super) enum Outcome {
 pub(super) struct Reader<'a> {
     pub writer: &'a ObjectWriter<'a>,
     pub max_file_size: u64,
+    /// For large new contents.
+    pub room: Option<&'a Room>,
     pub now_ns: i64,
 }
 
@@ -71,6 +74,9 @@ impl Reader<'_> {
             let known = earlier
                 .filter(|earlier| !earlier.unsaved)
                 .map(|earlier| earlier.oid);
+            if !self.has_room(&mut file, before.size) {
+                return Ok(Outcome::Slot(left(Reason::Quota, &before)));
+            }
             let read = match self.contents(&mut file, before.size, known) {
                 Err(Error::Io { path, .. }) if path.as_os_str().is_empty() => {
                     return Ok(Outcome::Slot(left(Reason::Unreadable, &before)));
@@ -105,6 +111,16 @@ impl Reader<'_> {
             Reason::Changing
         };
         Ok(Outcome::Slot(left(reason, &last)))
+    }
+
+    /// Whether there is room for an open file's bytes, or they are in the store already.
+    fn has_room(&self, file: &mut fs::File, size: u64) -> bool {
+        if self.room.is_none_or(|room| room.take(size)) {
+            return true;
+        }
+        // A file that can't be read through is none that is in the store.
+        let oid = Oid::of_blob(size, file).ok().flatten();
+        file.rewind().is_ok() && oid.is_some_and(|oid| self.writer.has(oid).unwrap_or(false))
     }
 
     /// The object of an open file's bytes, and whether a writer was given it; `None` when they weren't `size` bytes.

@@ -49,6 +49,7 @@ pub(super) fn walk(cx: &ScanContext<'_>, old: Option<Box<Dir>>, want: Want, thre
         reader: Reader {
             writer: cx.writer,
             max_file_size: cx.max_file_size,
+            room: cx.limits.room.as_ref(),
             now_ns: cx.now.0,
         },
         changed: AtomicBool::new(false),

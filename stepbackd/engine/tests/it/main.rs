@@ -15,6 +15,8 @@ mod faults;
 mod forget;
 #[cfg(feature = "fault-points")]
 mod forget_faults;
+mod keep;
+mod maintenance;
 mod operations;
 mod property;
 mod property_rules;
@@ -22,3 +24,4 @@ mod records;
 mod store_describes_itself;
 mod support;
 mod talk;
+mod year;

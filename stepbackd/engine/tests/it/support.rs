@@ -255,3 +255,57 @@ fn add(dir: &Path, prefix: &mut Vec<u8>, picture: &mut Picture) {
 pub fn at(root: &Path, bytes: &[u8]) -> PathBuf {
     root.join(OsStr::from_bytes(bytes))
 }
+
+/// Works at a moment of the test's choice.
+pub fn at_time<T>(sandbox: &mut Sandbox, now: Time, work: impl FnOnce(&mut Engine, &Context<'_>) -> T) -> T {
+    let progress = Progress::default();
+    let cx = Context {
+        now,
+        watch: &NoWatch,
+        progress: &progress,
+    };
+    work(sandbox.engine(), &cx)
+}
+
+/// Bytes that don't compress, the same for the same seed.
+pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}
+
+/// How much of something: little in `make test`, all of it in `make soak` (`STEPBACK_SCALE=full`).
+pub fn scale(little: usize, all: usize) -> usize {
+    match std::env::var("STEPBACK_SCALE").as_deref() {
+        Ok("full") => all,
+        Ok(number) => number.parse().unwrap_or(little),
+        Err(_) => little,
+    }
+}
+
+/// Asserts that git finds nothing wrong with a store; without git it says so.
+pub fn fsck(store: &Path) {
+    let output = std::process::Command::new("git")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .args(["-c", "safe.directory=*", "--git-dir"])
+        .arg(store)
+        .args(["fsck", "--full", "--no-dangling", "--no-progress"])
+        .output();
+    let Ok(output) = output else {
+        println!("not checked: git is not installed");
+        return;
+    };
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let said: String = said.lines().filter(|line| !line.starts_with("notice:")).collect();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}

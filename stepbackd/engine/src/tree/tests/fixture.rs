@@ -17,7 +17,7 @@ use crate::root::DirHandle;
 use crate::rules::{GitEnvironment, Rules, Stale};
 use crate::store::{MODE_TREE, ObjectWriter, Store, TreeEntry, write_tree};
 use crate::time::Time;
-use crate::tree::{DirWatch, ScanContext, ScanOutcome, Tree, stored};
+use crate::tree::{DirWatch, Limits, ScanContext, ScanOutcome, Tree, stored};
 
 /// Knows directories by path and inode, as a real watch does.
 #[derive(Default)]
@@ -44,6 +44,7 @@ pub(super) struct Fixture {
     pub tree: Tree,
     pub watch: FakeWatch,
     pub progress: Progress,
+    pub limits: Limits,
     pub common: CommonModes,
     pub max_file_size: u64,
 }
@@ -67,6 +68,7 @@ impl Fixture {
             tree: Tree::new(),
             watch: FakeWatch::default(),
             progress: Progress::default(),
+            limits: Limits::default(),
             common: CommonModes::DEFAULT,
             max_file_size: 100 << 20,
             _dir: dir,
@@ -186,6 +188,7 @@ impl Fixture {
             now: now(),
             watch: &self.watch,
             progress: &self.progress,
+            limits: &self.limits,
         };
         if all {
             self.tree.scan(&cx)

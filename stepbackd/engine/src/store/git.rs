@@ -1,0 +1,197 @@
+//! Running the user's git on a store: with nothing of the user's configuration, at low priority, and so that it never
+//! outlives the lock that keeps writers away.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::error::{At, Error, Result};
+
+use super::Store;
+use super::lock::ExclusiveLock;
+
+/// More of what git says isn't kept, in bytes.
+const SAID_BYTES_MAX: u64 = 64 * 1024;
+
+/// The wish that a running git end at once: somebody wants the store. Shared by the thread that waits for git and those
+/// that ask.
+#[derive(Debug, Default)]
+pub struct Interrupt(Mutex<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    asked: bool,
+    /// The process group of the git that runs.
+    group: Option<Pid>,
+}
+
+impl Interrupt {
+    fn state(&self) -> MutexGuard<'_, Asked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what runs, and whatever would be run next.
+    pub fn ask(&self) {
+        let mut state = self.state();
+        state.asked = true;
+        if let Some(group) = state.group {
+            // It may have ended just now.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+
+    fn start(&self, command: &mut Command, program: &Path) -> Result<Child> {
+        let mut state = self.state();
+        if state.asked {
+            return Err(Error::Cancelled);
+        }
+        let child = command.spawn().at(program)?;
+        state.group = i32::try_from(child.id()).ok().map(Pid::from_raw);
+        Ok(child)
+    }
+
+    /// Waits for a child of which all output has been read; whether it went well.
+    fn reap(&self, child: &mut Child, program: &Path) -> Result<bool> {
+        // Under the lock, so that nobody signals a number that is somebody else's by then.
+        let mut state = self.state();
+        let status = child.wait();
+        state.group = None;
+        if state.asked {
+            return Err(Error::Cancelled);
+        }
+        Ok(status.at(program)?.success())
+    }
+}
+
+/// The user's git, ready to work on one store.
+pub struct Git<'a> {
+    store: &'a Store,
+    program: &'a Path,
+    path: Option<&'a OsStr>,
+    interrupt: &'a Interrupt,
+    /// Open for as long as git runs, also when this process is killed.
+    lock: File,
+    /// Programs before git on the command line.
+    before: Vec<String>,
+}
+
+impl<'a> Git<'a> {
+    /// Finds out how git can be run at low priority.
+    ///
+    /// # Errors
+    /// When no more files can be opened.
+    pub fn new(
+        store: &'a Store,
+        program: &'a Path,
+        path: Option<&'a OsStr>,
+        alone: &ExclusiveLock,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let mut git = Self {
+            store,
+            program,
+            path,
+            interrupt,
+            lock: alone.file().at(store.path())?,
+            before: Vec::new(),
+        };
+        let deadly = ["setpriv", "--pdeathsig", "KILL"];
+        let low = ["nice", "-n", "19"];
+        // With neither it works all the same.
+        for words in [&low[..], &deadly[..]] {
+            if git.finds(words[0]).is_some() && git.works(words) {
+                git.before
+                    .splice(0..0, words.iter().map(|word| (*word).to_owned()));
+            }
+        }
+        Ok(git)
+    }
+
+    fn finds(&self, name: &str) -> Option<PathBuf> {
+        std::env::split_paths(self.path?)
+            .map(|dir| dir.join(name))
+            .find(|path| path.is_file())
+    }
+
+    fn works(&self, words: &[&str]) -> bool {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(self.program).arg("version");
+        self.clean(&mut command);
+        let quiet = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    }
+
+    fn clean(&self, command: &mut Command) {
+        command
+            .env_clear()
+            .envs(self.path.map(|path| ("PATH", path)))
+            .envs([
+                ("GIT_CONFIG_NOSYSTEM", "1"),
+                ("GIT_CONFIG_GLOBAL", "/dev/null"),
+                ("LC_ALL", "C"),
+            ])
+            .current_dir("/");
+    }
+
+    /// Runs a verb to its end.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] when it was interrupted; that the disk is full; [`Error::Damaged`] with what git says.
+    pub fn run(&self, arguments: &[&str]) -> Result<()> {
+        let mut words = self.before.iter().map(AsRef::as_ref).collect::<Vec<&OsStr>>();
+        words.push(self.program.as_os_str());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        self.clean(&mut command);
+        command.arg("--git-dir").arg(self.store.path());
+        for setting in [
+            "core.fsmonitor=false",
+            "core.hooksPath=/dev/null",
+            "safe.directory=*",
+            "core.fsync=all",
+            // So much memory, one thread, and no search for deltas in what is larger than source code gets.
+            "pack.windowMemory=128m",
+            "pack.threads=1",
+            "core.bigFileThreshold=32m",
+            "repack.writeBitmaps=false",
+        ] {
+            command.args(["-c", setting]);
+        }
+        command
+            .args(arguments)
+            .stdin(Stdio::from(self.lock.try_clone().at(self.program)?))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = self.interrupt.start(&mut command, self.program)?;
+        let mut said = Vec::new();
+        if let Some(pipe) = child.stderr.take() {
+            let mut pipe = pipe.take(SAID_BYTES_MAX);
+            // What can't be read isn't said; the end of the process tells what came of it.
+            let _ = pipe.read_to_end(&mut said);
+            let _ = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
+        }
+        if self.interrupt.reap(&mut child, self.program)? {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&said);
+        if said.contains("No space left") || said.contains("Out of diskspace") {
+            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull)).at(self.store.path());
+        }
+        let last = said.lines().last().unwrap_or("without a word");
+        Err(Error::Damaged {
+            store: self.store.path().to_owned(),
+            what: format!("`git {}` failed: {last}", arguments[0]),
+        })
+    }
+}

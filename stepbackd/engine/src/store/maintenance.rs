@@ -1,0 +1,195 @@
+//! Keeping a store small and quick: loose objects and small packs are folded into larger packs, what no ref reaches is
+//! removed, refs go into one file. By the user's git, or where there is none as `sweep` does it; while nobody else writes.
+//!
+//! At any moment, also after a crash, everything that a ref needs is there: a new pack is written and synced before what it
+//! replaces is removed. What a crash leaves half-made goes with the next maintenance.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::error::{Error, Result};
+
+use super::git::{Git, Interrupt};
+use super::lock::ExclusiveLock;
+use super::{Store, create, files, size};
+
+/// So many loose objects are worth being folded.
+const LOOSE_MAX: usize = 2_000;
+/// So many packs.
+const PACKS_MAX: usize = 12;
+/// So many refs in files of their own are worth being packed.
+const LOOSE_REFS_MAX: usize = 500;
+/// Room that must remain beside what is rewritten, in bytes.
+const ROOM_LEFT: u64 = 64 << 20;
+
+/// A file of the store whose time of change says when the last [`Thoroughness::Full`] was.
+const PACKED_WHOLE: &str = "packed-whole";
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thoroughness {
+    /// Loose objects and small packs become a larger pack; of packs that are large already nothing is touched.
+    Fold,
+    /// Everything becomes one pack: what no ref reaches is gone from packs, too.
+    Full,
+}
+
+/// What became of a maintenance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maintained {
+    /// Somebody used the store: nothing was done.
+    Busy,
+    /// Done; the store's disk use before and after, in bytes.
+    Done {
+        /// Before.
+        before: u64,
+        /// After.
+        after: u64,
+    },
+}
+
+impl Store {
+    /// Whether enough has gathered for a [`Thoroughness::Fold`].
+    ///
+    /// # Errors
+    /// When a directory can't be read.
+    pub fn wants_folding(&self) -> Result<bool> {
+        Ok(self.loose_objects()? >= LOOSE_MAX
+            || self.pack_count()? >= PACKS_MAX
+            || self.loose_refs()? >= LOOSE_REFS_MAX)
+    }
+
+    /// When the store was packed as a whole last, if it was.
+    #[must_use]
+    pub fn packed_whole_at(&self) -> Option<SystemTime> {
+        let metadata = self.private.join(PACKED_WHOLE).metadata().ok()?;
+        metadata.modified().ok()
+    }
+
+    /// Does it, unless somebody uses the store. Can be ended at any moment by `interrupt`.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] when it was interrupted; [`Error::Refused`] when there isn't room enough; what git says. The
+    /// store is whole in any case.
+    pub fn maintain(
+        &self,
+        git: Option<&Path>,
+        path: Option<&OsStr>,
+        how: Thoroughness,
+        interrupt: &Interrupt,
+    ) -> Result<Maintained> {
+        match self.try_lock_exclusive()? {
+            Some(alone) => self.maintain_alone(git, path, how, &alone, interrupt),
+            None => Ok(Maintained::Busy),
+        }
+    }
+
+    pub(super) fn maintain_alone(
+        &self,
+        git: Option<&Path>,
+        path: Option<&OsStr>,
+        how: Thoroughness,
+        alone: &ExclusiveLock,
+        interrupt: &Interrupt,
+    ) -> Result<Maintained> {
+        create::remove_half_made(self)?;
+        let before = self.disk_bytes()?;
+        let done = match git {
+            Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt)?, how),
+            None => self.pack_alone(how),
+        };
+        if done.is_err() {
+            // A failure must not leave more than there was.
+            create::remove_half_made(self)?;
+        }
+        self.packs.notice_lost()?;
+        self.packs.refresh()?;
+        let after = self.disk_bytes()?;
+        done.map(|()| Maintained::Done { before, after })
+    }
+
+    /// Slower, and without deltas.
+    fn pack_alone(&self, how: Thoroughness) -> Result<()> {
+        self.pack_refs()?;
+        self.require_room(how)?;
+        self.sweep(how)?;
+        match how {
+            Thoroughness::Fold => Ok(()),
+            Thoroughness::Full => files::replace(&self.private.join(PACKED_WHOLE), b""),
+        }
+    }
+
+    fn pack_by_git(&self, git: &Git<'_>, how: Thoroughness) -> Result<()> {
+        self.pack_refs()?;
+        // Loose objects first: that needs no room, and the new pack doesn't take them in.
+        git.run(&["prune", "--expire=now"])?;
+        self.require_room(how)?;
+        match how {
+            Thoroughness::Fold => {
+                git.run(&["repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"])
+            }
+            Thoroughness::Full => {
+                git.run(&["repack", "-a", "-d", "-q", "--no-write-bitmap-index"])?;
+                // Everything that refs need was found, so a half of a pack is needed by nobody.
+                create::remove_torn_packs(&self.pack_dir())?;
+                files::replace(&self.private.join(PACKED_WHOLE), b"")
+            }
+        }
+    }
+
+    /// A pack is written before what it replaces goes.
+    fn require_room(&self, how: Thoroughness) -> Result<()> {
+        let packs = match how {
+            Thoroughness::Full => files::disk_bytes(&self.pack_dir())?,
+            Thoroughness::Fold => self.small_packs()?,
+        };
+        let loose = files::disk_bytes(&self.objects)? - files::disk_bytes(&self.pack_dir())?;
+        let (free, _) = size::free_and_all(&self.dir)?;
+        let needed = packs + loose + ROOM_LEFT;
+        if free >= needed {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            message: format!(
+                "packing the store {} needs {} MiB of free space, and {} MiB are free",
+                self.dir.display(),
+                needed >> 20,
+                free >> 20
+            ),
+            hint: "free some space on that file system; checkpoints are made all the same".into(),
+        })
+    }
+
+    /// Bytes of the packs that are likely to be rewritten: all but the largest.
+    fn small_packs(&self) -> Result<u64> {
+        let mut sizes = Vec::new();
+        for name in files::names(&self.pack_dir())? {
+            if name.as_encoded_bytes().ends_with(b".pack")
+                && let Ok(metadata) = self.pack_dir().join(&name).metadata()
+            {
+                sizes.push(metadata.len());
+            }
+        }
+        let largest = sizes.iter().max().copied().unwrap_or(0);
+        Ok(sizes.iter().sum::<u64>() - largest)
+    }
+
+    fn pack_count(&self) -> Result<usize> {
+        let names = files::names(&self.pack_dir())?;
+        let packs = names
+            .iter()
+            .filter(|name| name.as_encoded_bytes().ends_with(b".pack"));
+        Ok(packs.count())
+    }
+
+    fn loose_objects(&self) -> Result<usize> {
+        let mut count = 0;
+        for name in files::names(&self.objects)? {
+            if name.len() == 2 {
+                count += files::names(&self.objects.join(name))?.len();
+            }
+        }
+        Ok(count)
+    }
+}

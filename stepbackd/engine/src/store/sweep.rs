@@ -1,0 +1,154 @@
+//! Maintenance without git: what refs reach is found by walking, and packs are written anew without deltas.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::error::{At, Error, Result};
+use crate::oid::{ObjectKind, Oid};
+
+use super::maintenance::Thoroughness;
+use super::object::{MODE_GITLINK, MODE_TREE, TreeEntry};
+use super::pack::{PackWriter, Packed};
+use super::writer::LARGE_BYTES;
+use super::{Store, files, loose};
+
+/// Reachable objects.
+type Reached = HashMap<Oid, ObjectKind>;
+
+impl Store {
+    /// Removes what no ref reaches and gathers loose objects in a pack; packs with something unreachable are written anew
+    /// when it is to be thorough. The caller has the exclusive lock.
+    ///
+    /// # Errors
+    /// When a ref is broken, or an object on the way to others can't be read: then nothing is removed.
+    pub(super) fn sweep(&self, how: Thoroughness) -> Result<()> {
+        let reached = self.reached()?;
+        let mut loose = Vec::new();
+        for oid in self.loose_names()? {
+            if reached.contains_key(&oid) {
+                loose.push(oid);
+            } else {
+                files::remove(&loose::path(&self.objects, oid))?;
+            }
+        }
+        let old = match how {
+            Thoroughness::Fold => BTreeMap::new(),
+            Thoroughness::Full => self.pack_contents()?,
+        };
+        let has_garbage = |oids: &Vec<Oid>| oids.iter().any(|oid| !reached.contains_key(oid));
+        let rewritten: BTreeMap<_, _> = old.into_iter().filter(|(_, oids)| has_garbage(oids)).collect();
+        let small = |oid: &Oid| {
+            let metadata = loose::path(&self.objects, *oid).metadata();
+            metadata.is_ok_and(|metadata| metadata.len() <= LARGE_BYTES)
+        };
+        let folded: Vec<Oid> = loose.into_iter().filter(small).collect();
+        let mut wanted: BTreeMap<Oid, ObjectKind> = BTreeMap::new();
+        for oid in folded.iter().chain(rewritten.values().flatten()) {
+            if let Some(kind) = reached.get(oid) {
+                wanted.insert(*oid, *kind);
+            }
+        }
+        let name = self.write_pack(&wanted)?;
+        for stem in rewritten.keys().filter(|stem| Some(*stem) != name.as_ref()) {
+            // The index first: half a pack is no pack.
+            for ending in ["idx", "rev", "pack"] {
+                files::remove(&self.pack_dir().join(stem).with_extension(ending))?;
+            }
+        }
+        folded
+            .iter()
+            .try_for_each(|oid| files::remove(&loose::path(&self.objects, *oid)))
+    }
+
+    /// Writes these objects as a pack, durably; its name without an ending.
+    fn write_pack(&self, wanted: &BTreeMap<Oid, ObjectKind>) -> Result<Option<OsString>> {
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let dir = self.pack_dir();
+        let mut pack = PackWriter::new(&dir)?;
+        for (oid, kind) in wanted {
+            let body = self.read(*oid, *kind)?;
+            pack.append(&Packed::new(*oid, *kind, &body).at(&dir)?)?;
+        }
+        let sealed = pack.seal(&dir, true)?;
+        let name = sealed.name().into();
+        sealed.publish(&dir)?;
+        Ok(Some(name))
+    }
+
+    fn reached(&self) -> Result<Reached> {
+        let mut reached = Reached::new();
+        let mut tasks: Vec<(Oid, ObjectKind)> = self
+            .refs("refs/")?
+            .into_iter()
+            .map(|(_, oid)| (oid, ObjectKind::Commit))
+            .collect();
+        tasks.push((Oid::EMPTY_TREE, ObjectKind::Tree));
+        while let Some((oid, kind)) = tasks.pop() {
+            if reached.insert(oid, kind).is_some() {
+                continue;
+            }
+            match kind {
+                ObjectKind::Commit => tasks.push((self.read_commit(oid)?.tree, ObjectKind::Tree)),
+                ObjectKind::Tree => {
+                    for TreeEntry { mode, oid, .. } in self.read_tree(oid)? {
+                        match mode {
+                            MODE_GITLINK => {}
+                            MODE_TREE => tasks.push((oid, ObjectKind::Tree)),
+                            _ => tasks.push((oid, ObjectKind::Blob)),
+                        }
+                    }
+                }
+                ObjectKind::Blob => {}
+            }
+        }
+        Ok(reached)
+    }
+
+    fn loose_names(&self) -> Result<Vec<Oid>> {
+        let mut found = Vec::new();
+        for fan_out in files::names(&self.objects)? {
+            if fan_out.len() != 2 {
+                continue;
+            }
+            for name in files::names(&self.objects.join(&fan_out))? {
+                let hex = format!("{}{}", fan_out.to_string_lossy(), name.to_string_lossy());
+                found.extend(hex.parse::<Oid>());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Packs, by name without ending, and the objects that are in each.
+    fn pack_contents(&self) -> Result<BTreeMap<OsString, Vec<Oid>>> {
+        let mut packs = BTreeMap::new();
+        for name in files::names(&self.pack_dir())? {
+            let path = self.pack_dir().join(&name);
+            if path.extension().is_some_and(|it| it == "idx")
+                && let Some(stem) = path.file_stem()
+            {
+                packs.insert(stem.to_owned(), self.index_names(&path)?);
+            }
+        }
+        Ok(packs)
+    }
+
+    /// The names in an index of version 2: behind the header and 256 counts, of which the last is that of all.
+    fn index_names(&self, path: &PathBuf) -> Result<Vec<Oid>> {
+        const NAMES_AT: usize = 8 + 256 * 4;
+        let bytes = std::fs::read(path).at(path)?;
+        let damaged = || Error::Damaged {
+            store: self.path().to_owned(),
+            what: format!("{} isn't an index of a pack", path.display()),
+        };
+        if !bytes.starts_with(b"\xfftOc\0\0\0\x02") {
+            return Err(damaged());
+        }
+        let count = bytes.get(NAMES_AT - 4..NAMES_AT).ok_or_else(damaged)?;
+        let count = u32::from_be_bytes(count.try_into().map_err(|_| damaged())?) as usize;
+        let names = bytes.get(NAMES_AT..NAMES_AT + count * 20).ok_or_else(damaged)?;
+        Ok(names.chunks_exact(20).filter_map(Oid::from_slice).collect())
+    }
+}
