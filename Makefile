@@ -41,12 +41,14 @@ bench: release
 # Many rounds of what `make test` does a few of.
 soak: build
 	STEPBACK_ROUNDS=200 STEPBACK_SECONDS=30 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture \
-		kill:: many_clients:: cases_repos::b28
+		kill:: many_clients:: cases_repos::b28 prune:: maintenance::
 	STEPBACK_ROUNDS=1000 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture hostile::
 	STEPBACK_FAULT_EVERY=1 $(CARGO) test --locked -p stepback-engine --features fault-points --lib --test it faults \
 		-- --nocapture
 	PROPTEST_CASES=10000 STEPBACK_SOAK_CASES=10000 timeout $(SOAK_SECONDS) \
 		$(CARGO) test --release --locked -p stepback-engine --lib --test it property
+	STEPBACK_SCALE=full $(CARGO) test --release --locked -p stepback-engine --test it -- --nocapture \
+		year:: maintenance::
 
 # Ten million hostile frames.
 fuzz:

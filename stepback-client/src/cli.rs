@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::commands::{
-    attach, completions, daemon, detach, diff, drop, export, forget, git, hook, hooks, list, man, pin,
+    attach, completions, daemon, detach, diff, drop, export, forget, git, hook, hooks, list, man, pin, prune,
     recover, redo, restore, rewind, run, save, session, show, status,
 };
 
@@ -83,6 +83,7 @@ pub enum Command {
     /// No longer keep a checkpoint for ever
     Unpin(pin::Args),
     Drop(drop::Args),
+    Prune(prune::Args),
     Forget(forget::Args),
     /// Follow checkpoints and state changes as they come
     Watch,
@@ -163,6 +164,8 @@ mod tests {
             "pin 3",
             "unpin 3",
             "drop 3 4 -y",
+            "prune --dry-run",
+            "prune --roots -y",
             "forget -p a -p b -y",
             "forget --undo -p a",
             "watch",

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use stepback_engine::engine::Budget;
+use stepback_engine::retention::Policy;
 use stepback_engine::rules::check_include;
 
 use crate::error::{At, Error, Result};
@@ -73,52 +75,45 @@ impl TryFrom<String> for Glob {
     }
 }
 
-/// Which checkpoints are kept for how long.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// What is set of which checkpoints are kept for how long: the fields of [`Policy`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Retention {
-    /// All of the last so many hours.
-    pub all_hours: u32,
-    /// One a minute, for so many hours.
-    pub minutely_hours: u32,
-    /// One an hour, for so many days.
-    pub hourly_days: u32,
-    /// One a day, for so many days.
-    pub daily_days: u32,
-    /// The newest so many, whatever their age.
-    pub newest: u32,
+struct Retention {
+    all_hours: Option<u32>,
+    minutely_hours: Option<u32>,
+    hourly_days: Option<u32>,
+    daily_days: Option<u32>,
+    newest: Option<u32>,
 }
 
-impl Default for Retention {
-    fn default() -> Self {
-        Self {
-            all_hours: 1,
-            minutely_hours: 24,
-            hourly_days: 7,
-            daily_days: 30,
-            newest: 50,
+impl Retention {
+    fn over(&self, policy: Policy) -> Policy {
+        Policy {
+            all_hours: self.all_hours.unwrap_or(policy.all_hours),
+            minutely_hours: self.minutely_hours.unwrap_or(policy.minutely_hours),
+            hourly_days: self.hourly_days.unwrap_or(policy.hourly_days),
+            daily_days: self.daily_days.unwrap_or(policy.daily_days),
+            newest: self.newest.unwrap_or(policy.newest),
         }
     }
 }
 
-/// How much disk the stores may use.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// What is set of how much disk the stores may use: fields of [`Budget`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Quota {
-    /// Of one store.
-    pub store: Size,
-    /// Of all stores.
-    pub total: Size,
-    /// What must stay free on the file system.
-    pub free: Size,
+struct Quota {
+    store: Option<Size>,
+    total: Option<Size>,
+    free: Option<Size>,
 }
 
-impl Default for Quota {
-    fn default() -> Self {
-        Self {
-            store: Size(5 << 30),
-            total: Size(20 << 30),
-            free: Size(2 << 30),
+impl Quota {
+    fn over(&self, budget: Budget) -> Budget {
+        Budget {
+            store: self.store.map_or(budget.store, |size| size.0),
+            total: self.total.map_or(budget.total, |size| size.0),
+            free: self.free.map_or(budget.free, |size| size.0),
+            ..budget
         }
     }
 }
@@ -141,9 +136,9 @@ pub struct RootConfig {
     /// Whether agents' transcripts are kept.
     pub conversations: bool,
     /// Which checkpoints are kept.
-    pub retention: Retention,
+    pub retention: Policy,
     /// How much disk they may use.
-    pub quota: Quota,
+    pub quota: Budget,
 }
 
 /// All settings.
@@ -157,8 +152,6 @@ pub struct Config {
     pub poll_file_systems: Vec<u64>,
     /// Log filter.
     pub log: String,
-    /// What is set at the top though nothing acts on it yet.
-    without_effect: Vec<&'static str>,
 }
 
 /// What may stand at the top and in a `[root."PATH"]` table.
@@ -205,8 +198,13 @@ impl Default for RootConfig {
             reconcile: Some(Duration::from_secs(600)),
             poll_min: Duration::from_secs(2),
             conversations: true,
-            retention: Retention::default(),
-            quota: Quota::default(),
+            retention: Policy::default(),
+            quota: Budget {
+                store: 5 << 30,
+                total: 20 << 30,
+                free: 2 << 30,
+                ..Budget::default()
+            },
         }
     }
 }
@@ -219,21 +217,7 @@ impl Default for Config {
             cache_roots: 64,
             poll_file_systems: Vec::new(),
             log: "info".into(),
-            without_effect: Vec::new(),
         }
-    }
-}
-
-impl Table {
-    /// What is set here though nothing acts on it yet. The format is settled, so it is no error.
-    fn without_effect(&self) -> Vec<&'static str> {
-        [
-            ("[retention]", self.retention.is_some()),
-            ("[quota]", self.quota.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(name, is_set)| is_set.then_some(name))
-        .collect()
     }
 }
 
@@ -253,8 +237,14 @@ impl RootConfig {
             }),
             poll_min: table.poll_seconds_min.map_or(self.poll_min, Duration::from_secs),
             conversations: table.conversations.unwrap_or(self.conversations),
-            retention: table.retention.clone().unwrap_or_else(|| self.retention.clone()),
-            quota: table.quota.clone().unwrap_or_else(|| self.quota.clone()),
+            retention: table
+                .retention
+                .as_ref()
+                .map_or(self.retention, |set| set.over(self.retention)),
+            quota: table
+                .quota
+                .as_ref()
+                .map_or(self.quota, |set| set.over(self.quota)),
         }
     }
 
@@ -288,17 +278,6 @@ impl Config {
             Some(table) => self.defaults.with(table),
             None => self.defaults.clone(),
         }
-    }
-
-    /// What is set for the root at `path` though nothing acts on it yet; without a path, for all of them.
-    pub fn without_effect(&self, path: Option<&Path>) -> Vec<&'static str> {
-        let tables = self.roots.iter();
-        let tables = tables.filter(|(root, _)| path.is_none_or(|path| *root == path));
-        let mut names = self.without_effect.clone();
-        names.extend(tables.flat_map(|(_, table)| table.without_effect()));
-        names.sort_unstable();
-        names.dedup();
-        names
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
@@ -339,9 +318,7 @@ impl Config {
             roots.insert(root, table.into_inner());
         }
         let default = Self::default();
-        let without_effect = top.without_effect();
         Ok(Self {
-            without_effect,
             defaults,
             roots,
             cache_roots: file.cache_roots.unwrap_or(default.cache_roots),
@@ -381,21 +358,31 @@ mod tests {
             (p.max_file_size, p.include.len(), other.include.len()),
             (5 << 20, 1, 0)
         );
-        assert_eq!((p.reconcile, p.quota.store), (None, Size(1 << 30)));
+        assert_eq!((p.reconcile, p.quota.store), (None, 1 << 30));
     }
 
     #[test]
-    fn what_has_no_effect_yet_is_told_where_it_is_set() {
+    fn a_roots_retention_and_quota_override_what_they_name() {
         let config = parse(
-            "[retention]\nnewest = 3\n[root.\"/p\"]\nconversations = false\n\
-             [root.\"/p\".quota]\nstore = \"1 G\"\n[root.\"/p\".retention]\n",
+            "[retention]\nnewest = 7\ndaily_days = 3\n[quota]\ntotal = \"9 GiB\"\n\
+             [root.\"/p\".retention]\ndaily_days = 4\n[root.\"/p\".quota]\nstore = \"1 G\"\n",
         )
         .unwrap();
-        assert_eq!(config.without_effect(Some(Path::new("/q"))), ["[retention]"]);
-        let all = ["[quota]", "[retention]"];
-        assert_eq!(config.without_effect(Some(Path::new("/p"))), all);
-        assert_eq!(config.without_effect(None), all);
-        assert!(parse("settle_ms = 1\n").unwrap().without_effect(None).is_empty());
+        let p = config.for_root(Path::new("/p"));
+        assert_eq!(
+            (
+                p.retention.newest,
+                p.retention.daily_days,
+                p.retention.hourly_days
+            ),
+            (7, 4, 7)
+        );
+        assert_eq!(
+            (p.quota.store, p.quota.total, p.quota.free),
+            (1 << 30, 9 << 30, 2 << 30)
+        );
+        let q = config.for_root(Path::new("/q"));
+        assert_eq!((q.retention.daily_days, q.quota.store), (3, 5 << 30));
     }
 
     #[test]

@@ -465,8 +465,34 @@ pub fn deleted(path: WirePath, id: String, deleted: core::Deleted) -> Reply {
     }
 }
 
-fn unreclaimed(why: String) -> String {
+/// Why space isn't free yet.
+pub fn unreclaimed(why: String) -> String {
     format!("the space that they used isn't free yet: {why}")
+}
+
+/// What `prune` removed of a root's checkpoints, or would.
+pub fn pruned(dropped: core::Dropped) -> Reply {
+    let core::Dropped {
+        checkpoints,
+        freed_bytes,
+        unreclaimed,
+        ..
+    } = dropped;
+    Reply::Pruned {
+        removed: checkpoints,
+        roots: Vec::new(),
+        freed_bytes,
+        notes: unreclaimed.map(self::unreclaimed).into_iter().collect(),
+    }
+}
+
+/// A root whose directory is gone.
+pub fn gone_root(gone: &core::GoneRoot) -> wire::PrunedRoot {
+    wire::PrunedRoot {
+        path: absolute(&gone.path),
+        id: gone.id.clone(),
+        store_bytes: gone.store_bytes,
+    }
 }
 
 /// An absolute path.

@@ -19,6 +19,7 @@ use crate::error::{At, Error, Result};
 use crate::first_looks;
 use crate::hooks_seen::HooksSeen;
 use crate::idle_trees::IdleTrees;
+use crate::keeper::Keeper;
 use crate::locks::{Locks, Reach};
 use crate::paths::Paths;
 use crate::place;
@@ -57,6 +58,8 @@ pub struct Daemon {
     pub watcher: Arc<Watcher>,
     /// "Everything until now has been seen."
     pub cookies: Arc<Cookies>,
+    /// Maintains the stores.
+    pub keeper: Arc<Keeper>,
     /// Roots that share files wait for each other.
     pub locks: Arc<Locks>,
     /// An `attach` of a directory waits for the one before it: until the first checkpoint is durable no store tells that
@@ -110,6 +113,7 @@ impl Daemon {
             watcher: Watcher::start(Arc::clone(&cookies)),
             cookies,
             environment,
+            keeper: Arc::default(),
             locks: Arc::default(),
             attaching: Arc::default(),
             idle_trees: IdleTrees::default(),
@@ -128,7 +132,6 @@ impl Daemon {
             paths,
         });
         daemon.watcher.set_silent(daemon.silent());
-        daemon.log_settings();
         let beating = Arc::clone(&daemon);
         daemon.runtime.spawn(async move {
             let mut tick = tokio::time::interval(alive::EVERY);
@@ -138,6 +141,11 @@ impl Daemon {
                 let _ = tokio::task::spawn_blocking(move || daemon.alive.beat()).await;
             }
         });
+        let (keeper, environment) = (Arc::clone(&daemon.keeper), daemon.environment.clone());
+        std::thread::Builder::new()
+            .name("keeper".into())
+            .spawn(move || keeper.run(&environment.state_dir.join("stores"), &environment.git))
+            .at(daemon.paths.cache())?;
         let cache = daemon.paths.cache();
         let roots: Vec<(u64, Root)> = known
             .into_iter()
@@ -178,38 +186,20 @@ impl Daemon {
         *self.broken_config() = broken;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read?);
         self.watcher.set_silent(self.silent());
-        self.log_settings();
         for root in self.roots() {
             root.mailbox.reload();
         }
         Ok(())
     }
 
-    /// What the user should know of the settings of the root at `path`.
-    pub fn config_warnings(&self, path: &Path) -> Vec<Warning> {
+    pub fn warnings_for(&self, root: &Root) -> Vec<Warning> {
         let broken = self.broken_config().clone();
-        let hint = format!(
-            "remove it from {}, or leave it for a later version",
-            self.paths.config.display()
-        );
-        let idle = self.config().without_effect(Some(path)).into_iter().map(|name| {
-            let message = format!("{name} has no effect in this version");
-            convert::fail(FailureKind::Config, message, hint.clone())
-        });
-        broken.into_iter().chain(idle).map(convert::warning).collect()
+        let settings = broken.into_iter().map(convert::warning);
+        settings.chain(self.keeper.warning(&root.store)).collect()
     }
 
     fn silent(&self) -> Silent {
         Silent::with(&self.config().poll_file_systems)
-    }
-
-    fn log_settings(&self) {
-        for name in self.config().without_effect(None) {
-            tracing::warn!(
-                "{name} is set in {}: it has no effect in this version",
-                self.paths.config.display()
-            );
-        }
     }
 
     fn broken_config(&self) -> MutexGuard<'_, Option<Failure>> {
@@ -239,6 +229,8 @@ impl Daemon {
     pub fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<(Arc<Root>, Job), Failure> {
         let directory = request.directory().map_err(|e| convert::failure(&e))?;
         let turn = self.attaching.hold(&directory, Reach::Own);
+        // Its store isn't known yet.
+        self.keeper.make_way(None);
         // Nobody works on this root, or on one that overlaps it, while its record changes.
         let _held = self.locks.hold(&request.path, Reach::Overlapping);
         let settings = |path: &Path| {
@@ -348,6 +340,7 @@ impl Daemon {
         let deadline = Instant::now() + patience;
         let roots = self.roots();
         self.alive.beat();
+        self.keeper.stop();
         for root in &roots {
             root.end(End::Stop);
         }

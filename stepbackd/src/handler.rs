@@ -18,6 +18,7 @@ use crate::daemon::Daemon;
 use crate::named::{self, relative};
 use crate::outlet::{self, Outlet};
 use crate::process;
+use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
 use crate::root::{self, PUTTING_BACK, Root};
@@ -64,6 +65,11 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         }
         Verb::Status { verify } => status(daemon, place, verify, answers, progress).await,
         Verb::Attach(attach) => blocking(move || self::attach(&daemon, attach, answers, progress)).await,
+        Verb::Prune {
+            roots: true,
+            only,
+            preview,
+        } => blocking(move || answers.finish(prune_roots::prune(&daemon, &only, preview))).await,
         Verb::Detach { forget, exact } => {
             blocking(move || detach(&daemon, &place, forget, exact, answers, progress)).await;
         }
@@ -234,6 +240,7 @@ fn job(root: &Root, verb: Verb) -> Result<Job, Failure> {
             ids: ids.into_iter().map(convert::select).collect(),
             preview,
         },
+        Verb::Prune { preview, .. } => Job::Prune { preview },
         Verb::ExportPatch { id } => Job::ExportPatch(convert::select(id)),
         Verb::ExportTar { id } => Job::ExportTar(convert::select(id)),
         Verb::Forget { paths, undo, preview } => Job::Forget {
@@ -390,7 +397,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         if verify {
             return send(&root, Job::Verify, answers, progress);
         }
-        status.warnings.extend(daemon.config_warnings(&root.path));
+        status.warnings.extend(daemon.warnings_for(&root));
         // Without word from the watcher nobody can say that all is in.
         status.settled = status.settled.map(|settled| settled && seen);
         answers.finish(Ok(Reply::Status(Box::new(Status {

@@ -160,6 +160,41 @@ pub fn top() -> PathBuf {
         .to_path_buf()
 }
 
+/// Disk blocks of everything below a directory, in bytes.
+pub fn bytes_on_disk(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return 0;
+    };
+    for entry in entries.flatten() {
+        // What vanishes meanwhile uses nothing.
+        if let Ok(metadata) = entry.path().symlink_metadata() {
+            sum += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                sum += bytes_on_disk(&entry.path());
+            }
+        }
+    }
+    sum
+}
+
+/// Bytes that don't compress, the same for the same seed.
+pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut random = stepback_tests::Random::seeded(seed);
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        bytes.extend_from_slice(&random.next().to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+/// For what takes seconds on a loaded machine.
+pub fn long_deadline() -> std::time::Duration {
+    std::time::Duration::from_secs(60)
+}
+
 /// Beginnings of the sha-256 of `v1\n`, `v2\n`, `v3\n` and `KEEP\n`, as the cases give them.
 pub const V1: &str = "2d27fbdf4e8ca207";
 pub const V2: &str = "81db67b6a5702b9b";

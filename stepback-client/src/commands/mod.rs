@@ -16,6 +16,7 @@ pub mod list;
 pub mod man;
 mod operation;
 pub mod pin;
+pub mod prune;
 pub mod recover;
 pub mod redo;
 pub mod restore;
@@ -61,6 +62,7 @@ pub fn run(app: &App, command: Command) -> Result<u8> {
         Command::Pin(args) => pin::run(app, &args, true),
         Command::Unpin(args) => pin::run(app, &args, false),
         Command::Drop(args) => drop::run(app, &args),
+        Command::Prune(args) => prune::run(app, &args),
         Command::Forget(args) => forget::run(app, &args),
         Command::Watch => watch::run(app),
         Command::Export(args) => export::run(app, &args),

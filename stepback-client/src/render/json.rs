@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 use stepback_proto::{
     Backend, ChangeKind, CheckpointEntry, ConversationLine, DiffFile, Event, Last, NamedPath, PlanChange,
-    RedoEntry, Report, RootLine, RootState, SessionDetail, SessionLine, SessionPath, Side, Status, WirePath,
+    PrunedRoot, RedoEntry, Report, RootLine, RootState, SessionDetail, SessionLine, SessionPath, Side,
+    Status, WirePath,
 };
 
 use super::conversation;
@@ -141,6 +142,14 @@ pub fn root(root: &RootLine) -> Value {
         "store_bytes": root.store_bytes,
     });
     with_path(&root.path, rest)
+}
+
+/// A root of `prune --roots`.
+pub fn pruned_root(root: &PrunedRoot) -> Value {
+    with_path(
+        &root.path,
+        json!({ "id": root.id, "store_bytes": root.store_bytes }),
+    )
 }
 
 /// Of `status`.

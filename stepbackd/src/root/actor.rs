@@ -66,6 +66,8 @@ pub struct Actor {
     pub(super) told: Option<u64>,
     /// Noisy files that the log names already.
     pub(super) noisy: BTreeSet<TreePath>,
+    /// Room couldn't be made, and isn't tried again before.
+    pub(super) room_again: Option<Instant>,
     pub(super) timers: Timers,
 }
 
@@ -108,6 +110,8 @@ pub struct Timers {
     sessions: Option<Instant>,
     burst_not_before: Option<Instant>,
     pub(super) store_bytes: Option<Instant>,
+    /// Retention.
+    pub(super) thin: Option<Instant>,
     /// How long the store is left alone after it was measured.
     pub(super) measure_pause: Duration,
 }
@@ -149,6 +153,7 @@ impl Actor {
             turns: Turns::default(),
             told: None,
             noisy: BTreeSet::new(),
+            room_again: None,
             timers: Timers::default(),
         }
     }
@@ -216,10 +221,16 @@ impl Actor {
         } else if !self.indexed {
             (!self.awaits_attach).then(|| self.may_look_from(Instant::now()))
         } else {
-            let at = [timers.poll, timers.reconcile, timers.sessions, timers.store_bytes]
-                .into_iter()
-                .flatten()
-                .min();
+            let at = [
+                timers.poll,
+                timers.reconcile,
+                timers.sessions,
+                timers.store_bytes,
+                timers.thin,
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             let settle = Some((self.config.settle, self.config.max_wait));
             return Alarm {
                 at,
@@ -260,6 +271,8 @@ impl Actor {
             self.reconcile();
         } else if due(self.timers.store_bytes) {
             self.measure_store();
+        } else if due(self.timers.thin) {
+            self.thin();
         }
     }
 
@@ -318,6 +331,9 @@ impl Actor {
         if self.timers.measure_pause.is_zero() {
             self.measure_store();
         }
+        if first {
+            self.timers.thin.get_or_insert_with(Instant::now);
+        }
         // The first look reads every file; those after it only look at what changed.
         self.poll_if_needed(if first { Duration::ZERO } else { took });
         self.timers.poll = self.poll.map(|every| Instant::now() + every);
@@ -374,6 +390,7 @@ impl Actor {
             return Ok(None);
         }
         self.take_over();
+        self.daemon.keeper.make_way(Some(&self.root.store));
         let burst = self.root.mailbox.take_burst();
         let scope = match (&burst, extent) {
             (_, Extent::Everything(_)) => Scope::All,
@@ -450,6 +467,9 @@ impl Actor {
             })
             .map(|session| session.name.clone())
             .collect();
+        if !gone.is_empty() {
+            self.daemon.keeper.make_way(Some(&self.root.store));
+        }
         let progress = Progress::default();
         let mut failed = false;
         for name in &gone {

@@ -192,6 +192,7 @@ impl Actor {
         let result = catch_unwind(AssertUnwindSafe(|| {
             self.open()?;
             let engine = self.engine.as_mut().expect("opened right above");
+            engine.set_budget(self.config.quota);
             work(
                 engine,
                 &Context {

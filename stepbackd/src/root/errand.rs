@@ -92,6 +92,9 @@ impl Actor {
         }
         self.take_over();
         self.awaits_attach &= !first;
+        if let Job::Detach { forget: true } = job {
+            self.daemon.keeper.make_way(Some(&self.root.store));
+        }
         if let Job::Detach { forget } = job {
             return self.detach(forget, answers);
         }
@@ -124,8 +127,12 @@ impl Actor {
             may_be_cancelled,
             ends_with_root: matches!(job, Job::FirstCapture { created: true, .. }),
         }));
+        if !job.reads_the_store_alone() {
+            self.daemon.keeper.make_way(Some(&self.root.store));
+        }
         let mut result = match &job {
             Job::Verify => self.verify(&progress),
+            Job::Prune { preview } => self.prune(*preview, &progress),
             job => self.with_engine(&progress, |engine, cx| {
                 fault::point("actor.job").at(engine.path())?;
                 perform(engine, job, cx, &mut answers)
@@ -283,6 +290,18 @@ impl Actor {
         }
     }
 
+    fn prune(&mut self, preview: bool, progress: &Progress) -> Result<Outcome, JobError> {
+        let policy = self.config.retention;
+        let pruned = self.with_engine(progress, |engine, cx| Ok(engine.prune(&policy, preview, cx)?))?;
+        if !preview {
+            self.room_again = None;
+            self.daemon
+                .keeper
+                .packed(&self.root.store, pruned.unreclaimed.as_deref());
+        }
+        Ok(convert::pruned(pruned).into())
+    }
+
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {
         let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
         let settled = self.root.mailbox.is_settled();
@@ -290,9 +309,7 @@ impl Actor {
         add_agents(&self.daemon, &self.root, &mut status);
         status.progress = None;
         status.settled = status.settled.map(|_| settled);
-        status
-            .warnings
-            .extend(self.daemon.config_warnings(&self.root.path));
+        status.warnings.extend(self.daemon.warnings_for(&self.root));
         status.warnings.extend(damage(&findings));
         let daemon = self.daemon.info();
         Ok(Reply::Status(Box::new(stepback_proto::Status {

@@ -110,6 +110,11 @@ pub enum Job {
         /// Only say what would go.
         preview: bool,
     },
+    /// Apply retention.
+    Prune {
+        /// Only say what would go.
+        preview: bool,
+    },
     /// A checkpoint as a patch for `git apply`.
     ExportPatch(Select),
     /// A checkpoint as a tar.
@@ -201,7 +206,7 @@ impl Job {
                 revert: Some(consent),
                 ..
             } => *consent == Consent::Preview,
-            Self::Drop { preview, .. } | Self::Forget { preview, .. } => *preview,
+            Self::Drop { preview, .. } | Self::Forget { preview, .. } | Self::Prune { preview } => *preview,
             _ => false,
         }
     }

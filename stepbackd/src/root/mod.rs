@@ -15,6 +15,7 @@
 //! | `fallen` | what becomes of a root whose actor died |
 //! | `clocks` | whether the machine slept |
 //! | `gaps` | when nothing was watched |
+//! | `keep` | retention and quota |
 //! | `sight` | what can be seen of the root without the actor |
 //! | `looks` | a bounded time for that |
 
@@ -27,6 +28,7 @@ mod fallen;
 mod gaps;
 mod hook;
 pub mod job;
+mod keep;
 mod looks;
 pub mod mailbox;
 pub mod perform;

@@ -166,8 +166,8 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             }));
             convert::forgotten(forgotten, engine.id()).into()
         }
-        // These end the actor or need its status: it does them itself.
-        Job::Detach { .. } | Job::Verify | Job::Hook(..) => {
+        // These end the actor, or need its status or settings: it does them itself.
+        Job::Detach { .. } | Job::Verify | Job::Hook(..) | Job::Prune { .. } => {
             let failure = convert::fail(FailureKind::Internal, "a job that the actor does itself", "");
             return Err(JobError::Failure(failure));
         }

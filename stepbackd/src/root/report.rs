@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stepback_engine::conversation::{Agent, SessionId};
-use stepback_engine::engine::{Engine, Uncovered, Whereabouts};
+use stepback_engine::engine::{Engine, Uncovered, Usage, Whereabouts};
 use stepback_engine::mounts::Astray;
-use stepback_engine::node::NotCaptured;
+use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::noise::Noisy;
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::store::Finding;
@@ -16,10 +16,13 @@ use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 use crate::convert;
 use crate::daemon::Happening;
 use crate::root::actor::Actor;
+use crate::root::keep::{self, THIN_EVERY};
 use crate::root::{lock, now, sight};
 use crate::watch::Unwatched;
 
-/// The disk use of a store is measured after a change, but that takes at most a fiftieth of the time.
+/// The disk use of a store is counted on with each change, and measured now and then: no more often than this, and for at
+/// most a fiftieth of the time.
+const MEASURE_EVERY: Duration = Duration::from_secs(300);
 const MEASURE_SHARE: u32 = 50;
 /// Where events come from on this system.
 const EVENTS: Backend = if cfg!(target_os = "macos") {
@@ -87,10 +90,13 @@ impl Actor {
             self.log_noise(&read.noisy);
             self.watch_processes(read.has_processes || self.turns.has_processes());
             if self.told != read.newest {
-                let pause = self.timers.measure_pause;
-                self.timers
-                    .store_bytes
-                    .get_or_insert_with(|| Instant::now() + pause);
+                let now = Instant::now();
+                let pause = self.timers.measure_pause.max(MEASURE_EVERY);
+                self.timers.store_bytes.get_or_insert(now + pause);
+                let hurry = self.room_again.is_none() && self.is_pressed();
+                let thin = now + if hurry { Duration::ZERO } else { THIN_EVERY };
+                let at = self.timers.thin.get_or_insert(thin);
+                *at = thin.min(*at);
             }
             self.told = Some(read.newest.unwrap_or(0));
             happened.extend(read.untold.into_iter().map(|checkpoint| {
@@ -251,6 +257,10 @@ impl Actor {
                 &format!("`stepback session end {name}` ends it"),
             );
         }
+        if let Some((read, usage)) = read.and_then(|read| Some((read, read.usage?))) {
+            let refused = read.not_captured.iter().filter(|it| it.reason == Reason::Quota);
+            warnings.extend(keep::warnings(usage, &self.config.quota, refused.count()));
+        }
         warnings
     }
 }
@@ -366,6 +376,7 @@ struct Read {
     whereabouts: Whereabouts,
     agents: Vec<SessionId>,
     conversation_notes: Vec<(Agent, String)>,
+    usage: Option<Usage>,
 }
 
 impl Read {
@@ -417,6 +428,7 @@ impl Read {
             whereabouts: engine.whereabouts(),
             agents: engine.agent_sessions(),
             conversation_notes: engine.conversation_notes(),
+            usage: engine.usage().ok(),
         }
     }
 
@@ -429,5 +441,8 @@ impl Read {
         status.last = self.last;
         status.unfinished.clone_from(&self.unfinished);
         status.builtin.clone_from(&self.builtin);
+        if let Some(usage) = self.usage {
+            status.store_bytes = usage.store;
+        }
     }
 }

@@ -1,0 +1,241 @@
+//! What an actor does to keep its store small: retention, and room within the quota.
+
+use std::time::{Duration, Instant};
+
+use stepback_engine::engine::{Budget, Engine, Usage};
+use stepback_engine::node::{NotCaptured, Reason};
+use stepback_engine::path::TreePath;
+use stepback_engine::progress::Progress;
+use stepback_proto::Warning;
+
+use crate::locks::Reach;
+use crate::root::actor::Actor;
+use crate::root::mailbox::End;
+use crate::root::perform::JobError;
+
+/// Retention is applied at most this often.
+pub(super) const THIN_EVERY: Duration = Duration::from_secs(60);
+/// When room couldn't be made, it isn't tried again for so long.
+const ROOM_RETRY: Duration = Duration::from_secs(600);
+/// A limit is told of from here on, in percent.
+const TOLD_FROM: u64 = 80;
+/// Room is made down to this, in percent of a limit.
+const ROOM_TO: u64 = 90;
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Thinned {
+    /// So many checkpoints are gone.
+    gone: usize,
+    /// What was left out for want of room and has room now.
+    fits: Vec<TreePath>,
+    still_pressed: bool,
+    /// Whether the store was packed, and why its space isn't free yet.
+    unreclaimed: Option<Option<String>>,
+}
+
+impl Actor {
+    /// Applies retention, and makes room when there is none.
+    pub(super) fn thin(&mut self) {
+        self.timers.thin = None;
+        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+        if self.root.mailbox.ending() == Some(End::Retire) {
+            return;
+        }
+        self.take_over();
+        self.daemon.keeper.make_way(Some(&self.root.store));
+        let (policy, budget) = (self.config.retention, self.config.quota);
+        let may_make_room = self.room_again.is_none_or(|at| at <= Instant::now());
+        let result = self.with_engine(&Progress::default(), |engine, cx| {
+            if engine.unfinished()?.is_some() {
+                return Ok(Thinned::default());
+            }
+            let mut gone = engine.thin(&policy, false, cx)?.len();
+            let refused = refused(engine)?;
+            let pressed = |engine: &Engine| -> Result<bool, JobError> {
+                let room = engine.usage()?.room(&budget);
+                Ok(room == 0 || refused.iter().any(|left_out| left_out.size > room))
+            };
+            let mut unreclaimed = None;
+            if may_make_room && pressed(engine)? {
+                let largest = refused.iter().map(|left_out| left_out.size).max().unwrap_or(0);
+                let target = target(engine.usage()?, &budget, largest);
+                let made = engine.make_room(&policy, target, cx)?;
+                gone += made.checkpoints.len();
+                unreclaimed = Some(made.unreclaimed);
+            }
+            // What there is room for now is captured at once.
+            let room = engine.usage()?.room(&budget);
+            let (fits, rest): (Vec<_>, Vec<_>) =
+                refused.into_iter().partition(|left_out| left_out.size <= room);
+            let fits = fits.into_iter().map(|left_out| left_out.path).collect();
+            Ok(Thinned {
+                gone,
+                fits,
+                still_pressed: room == 0 || !rest.is_empty(),
+                unreclaimed,
+            })
+        });
+        match result {
+            Ok(thinned) => {
+                let Thinned {
+                    gone,
+                    fits,
+                    still_pressed,
+                    ..
+                } = thinned;
+                if gone > 0 {
+                    tracing::info!(root = %self.root.id, "{gone} checkpoints went with time");
+                    self.daemon.keeper.thinned(&self.root.store);
+                }
+                if let Some(unreclaimed) = thinned.unreclaimed {
+                    self.daemon
+                        .keeper
+                        .packed(&self.root.store, unreclaimed.as_deref());
+                }
+                self.room_again = match (still_pressed, may_make_room) {
+                    (false, _) => None,
+                    (true, true) => Some(Instant::now() + ROOM_RETRY),
+                    (true, false) => self.room_again,
+                };
+                for path in fits {
+                    self.root.mailbox.pending(path, Instant::now());
+                }
+            }
+            Err(JobError::Engine(error)) => {
+                let (why, hint) = (error.to_string(), error.hint());
+                self.daemon.keeper.went_wrong(&self.root.store, &why, &hint);
+            }
+            // A panic was told of; nobody waits for this.
+            Err(_) => {}
+        }
+        self.publish();
+        if self.room_again.is_some() {
+            self.timers.thin = self.room_again;
+        }
+    }
+
+    /// Whether the budget is used up, or something was left out for it.
+    pub(super) fn is_pressed(&self) -> bool {
+        let Some(engine) = &self.engine else { return false };
+        let room = engine
+            .usage()
+            .map_or(u64::MAX, |usage| usage.room(&self.config.quota));
+        room == 0 || refused(engine).is_ok_and(|refused| !refused.is_empty())
+    }
+}
+
+/// What is left out for want of room.
+fn refused(engine: &Engine) -> stepback_engine::Result<Vec<NotCaptured>> {
+    let mut left_out = engine.not_captured(None)?;
+    left_out.retain(|left_out| left_out.reason == Reason::Quota);
+    Ok(left_out)
+}
+
+/// What the store has to come down to so that `wanted` bytes more have room.
+fn target(usage: Usage, budget: &Budget, wanted: u64) -> u64 {
+    let part = |limit: u64| limit / 100 * ROOM_TO;
+    let over_total = usage
+        .total
+        .saturating_sub(part(budget.total).min(budget.total.saturating_sub(wanted)));
+    let short = usage.floor.saturating_add(wanted).saturating_sub(usage.free);
+    part(budget.store)
+        .min(budget.store.saturating_sub(wanted))
+        .min(usage.store.saturating_sub(over_total))
+        .min(usage.store.saturating_sub(short))
+}
+
+/// What people should know of the use of disk.
+pub(super) fn warnings(usage: Usage, budget: &Budget, refused: usize) -> Vec<Warning> {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let mut said = Vec::new();
+    for (who, they, used, limit, setting) in [
+        ("the store uses", "it", usage.store, budget.store, "store"),
+        ("all stores use", "they", usage.total, budget.total, "total"),
+    ] {
+        if used / TOLD_FROM < limit / 100 {
+            continue;
+        }
+        let full = used >= limit;
+        let left_out = if full {
+            ": large new files are left out"
+        } else {
+            ""
+        };
+        said.push(Warning {
+            kind: "quota".into(),
+            message: format!(
+                "{who} {} MiB of the {} MiB that {they} may use{left_out}",
+                mib(used),
+                mib(limit)
+            ),
+            hint: format!(
+                "`stepback drop` and `stepback prune` give space back (unpin what isn't needed), `{setting}` in \
+                 [quota] allows more"
+            ),
+        });
+    }
+    if usage.free < usage.floor {
+        said.push(Warning {
+            kind: "quota".into(),
+            message: format!(
+                "{} MiB are free where the store is, less than the {} MiB that stay free: large new files are left out",
+                usage.free >> 20,
+                mib(usage.floor)
+            ),
+            hint: "free some space on that file system, or set `free` in [quota]".into(),
+        });
+    }
+    if refused > 0 && said.is_empty() {
+        said.push(Warning {
+            kind: "quota".into(),
+            message: format!(
+                "{refused} files are left out: they are larger than the room that the store has left"
+            ),
+            hint: "`store` in [quota] allows more; an ignore rule says that they needn't be kept".into(),
+        });
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Budget = Budget {
+        store: 1_000 << 20,
+        total: 2_000 << 20,
+        free: 100 << 20,
+        files: 1,
+    };
+
+    fn usage(store: u64, total: u64, free: u64) -> Usage {
+        Usage {
+            store: store << 20,
+            total: total << 20,
+            free: free << 20,
+            floor: 100 << 20,
+        }
+    }
+
+    #[test]
+    fn limits_are_told_of_from_80_percent_on() {
+        let told = |store, total, free| warnings(usage(store, total, free), &BUDGET, 0).len();
+        assert_eq!(told(799, 799, 5_000), 0);
+        assert_eq!(told(801, 801, 5_000), 1);
+        assert_eq!(told(801, 1_601, 5_000), 2);
+        assert_eq!(told(10, 10, 99), 1);
+        assert_eq!(warnings(usage(1, 1, 500), &BUDGET, 2).len(), 1);
+        let no_limit = Budget::default();
+        assert!(warnings(usage(801, 801, 5_000), &no_limit, 0).is_empty());
+    }
+
+    #[test]
+    fn room_is_made_for_what_is_wanted() {
+        let to = |usage, wanted: u32| target(usage, &BUDGET, u64::from(wanted) << 20) >> 20;
+        assert_eq!(to(usage(1_000, 1_000, 5_000), 0), 900);
+        assert_eq!(to(usage(1_000, 1_000, 5_000), 300), 700);
+        assert_eq!(to(usage(500, 2_000, 5_000), 0), 300);
+        assert_eq!(to(usage(500, 500, 60), 10), 450);
+    }
+}

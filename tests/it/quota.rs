@@ -1,0 +1,183 @@
+//! How much disk is used, and what is said of it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use stepback_tests::{Project, Sandbox, eventually};
+
+use crate::support::{bytes_on_disk, long_deadline, paths, random_bytes};
+
+fn quota_warnings(project: &Project<'_>) -> Vec<Value> {
+    let status = project.status();
+    let warnings = status["warnings"].as_array().unwrap();
+    warnings
+        .iter()
+        .filter(|w| w["kind"] == "quota")
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn a_large_file_rewritten_again_and_again_stays_within_the_quota() {
+    let sandbox = Sandbox::new();
+    // All of the newest 50 are protected: what doesn't fit is left out and named.
+    sandbox.configure("[quota]\nstore = \"24 MiB\"\n");
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    let mut left_out = 0;
+    for i in 0..10u64 {
+        project.write("db", random_bytes(i, 3 << 20));
+        project.write("a", format!("{i}\n"));
+        let id = project.save();
+        assert!(bytes_on_disk(&project.store()) <= 25 << 20);
+        assert_eq!(
+            project.show(id, "a"),
+            format!("{i}\n").into_bytes(),
+            "small changes always"
+        );
+        left_out += project.list()[0]["not_captured"].as_u64().unwrap();
+    }
+    assert!(left_out > 0);
+    let status = project.status();
+    assert_eq!(paths(&status["not_captured"]), ["db"]);
+    assert_eq!(status["not_captured"][0]["reason"], "quota");
+    let told = quota_warnings(&project);
+    assert!(
+        !told.is_empty() && told[0]["hint"].as_str().unwrap().contains("[quota]"),
+        "{status:#}"
+    );
+    // A rewind saves it all the same before it goes anywhere.
+    let report = project.rewind(2);
+    let saved = report["saved"].as_u64().unwrap();
+    assert_eq!(
+        project.json(&["show", &saved.to_string()])["not_captured"],
+        serde_json::json!([])
+    );
+    project.redo();
+    assert!(project.read("db") == random_bytes(9, 3 << 20));
+    project.fsck();
+}
+
+#[test]
+fn the_oldest_go_first_and_the_space_is_really_returned() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[quota]\nstore = \"24 MiB\"\n[retention]\nnewest = 2\n");
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    for i in 0..10u64 {
+        project.write("db", random_bytes(i, 3 << 20));
+        let id = project.save();
+        // Whatever didn't fit at once fits after room was made.
+        eventually("it is captured", long_deadline(), || {
+            project.settle();
+            let newest = project.ids()[0];
+            newest >= id && project.list()[0]["not_captured"] == 0
+        });
+        assert!(bytes_on_disk(&project.store()) <= 25 << 20);
+    }
+    assert!(project.read("db") == project.show(project.ids()[0], "db"));
+    let ids = project.ids();
+    assert!(ids.len() < 9, "{ids:?}");
+    project.fsck();
+    assert_eq!(
+        project.json(&["status", "--verify"])["root"]["not_captured"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn attach_asks_for_force_when_a_directory_is_larger_than_a_store_may_be() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[quota]\nstore = \"8 MiB\"\n");
+    let project = sandbox.project("p");
+    for i in 0..5u64 {
+        project.write(&format!("f{i}"), random_bytes(i, 2 << 20));
+    }
+    let refused = project.fails(&["attach", "--here"], 1, "refused_root");
+    assert!(refused["hint"].as_str().unwrap().contains("--force"), "{refused}");
+    let stores = std::fs::read_dir(sandbox.state().join("stores")).unwrap().count();
+    assert_eq!(stores, 0, "nothing is left of it");
+    assert_eq!(project.json(&["roots"]), serde_json::json!([]));
+    let attached = project.json(&["attach", "--here", "--force"]);
+    assert_eq!(attached["files"], 5);
+    assert_eq!(project.status()["not_captured"], serde_json::json!([]));
+    assert!(!quota_warnings(&project).is_empty());
+}
+
+#[test]
+fn worktrees_share_what_they_have_in_common() {
+    let sandbox = Sandbox::new();
+    let main = sandbox.project("main");
+    for i in 0..20u64 {
+        main.write(&format!("f{i}"), random_bytes(i, 500_000));
+    }
+    main.sh("git init -q . && git add -A && git commit -qm one");
+    main.attach();
+    main.settle();
+    let one = bytes_on_disk(&main.store());
+    let mut trees = vec![main.clone()];
+    for i in 1..5 {
+        main.sh(&format!("git worktree add -q ../wt{i}"));
+        let tree = sandbox.project(&format!("wt{i}"));
+        tree.attach();
+        trees.push(tree);
+    }
+    for (i, tree) in trees.iter().enumerate() {
+        for session in 0..2 {
+            tree.json(&["session", "start", &format!("s{session}")]);
+            tree.write("notes", format!("{i} {session}\n"));
+            tree.json(&["session", "end", &format!("s{session}"), "--keep"]);
+        }
+        assert_eq!(tree.store(), main.store());
+    }
+    let five = bytes_on_disk(&main.store());
+    println!("one tree {} KiB, five {} KiB", one >> 10, five >> 10);
+    assert!(five as f64 <= one as f64 * 1.2, "{one} became {five}");
+    main.fsck();
+
+    // What only old checkpoints of one of them hold goes with a prune.
+    sandbox.configure(
+        "[retention]\nall_hours = 0\nminutely_hours = 0\nhourly_days = 0\ndaily_days = 0\nnewest = 1\n",
+    );
+    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    for i in 0..4u64 {
+        main.write("f0", random_bytes(100 + i, 2 << 20));
+        main.save();
+    }
+    let before = bytes_on_disk(&main.store());
+    main.json(&["prune"]);
+    let after = bytes_on_disk(&main.store());
+    assert!(before - after > 4 << 20, "{before} -> {after}");
+    for tree in &trees {
+        let verified = tree.json(&["status", "--verify"]);
+        assert!(
+            verified["root"]["warnings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|w| w["kind"] != "store_damaged"),
+            "{verified:#}"
+        );
+    }
+}
+
+#[test]
+fn the_size_of_a_store_is_known_right_after_a_save() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    project.settle();
+    let before = project.status()["store"]["bytes"].as_u64().unwrap();
+    project.write("big", random_bytes(1, 3 << 20));
+    project.save();
+    let told = project.status()["store"]["bytes"].as_u64().unwrap();
+    assert!(told > before + (3 << 20), "{before} -> {told}");
+    let real = bytes_on_disk(&project.store());
+    assert!(told.abs_diff(real) < 200_000, "{told} told, {real} measured");
+    eventually("`roots` says it too", Duration::from_secs(10), || {
+        project.json(&["roots"])[0]["store_bytes"] == told
+    });
+}
