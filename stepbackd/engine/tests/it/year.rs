@@ -13,9 +13,9 @@ use crate::support::{Sandbox, at_time, fsck, random_bytes, scale};
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 24 * 3600 * SECOND;
 /// When no room could be made, so many captures pass before the next try.
-const TRY_AGAIN: usize = 100;
-/// A capture may go over the limit by small files, refs and records before room is made.
-const SLACK: u64 = 2 << 20;
+const TRY_AGAIN: usize = 50;
+/// Captures go over the limit by small files, refs and records, until room is tried to be made again.
+const SLACK: u64 = 4 << 20;
 
 /// The moment of capture `i` of `count`: eight busy hours of each day.
 fn moment(start: Time, i: usize, count: usize) -> Time {
@@ -39,7 +39,7 @@ fn policy_and_quota_hold_all_year() {
         return;
     };
     // With the reserve of 4 MiB. Tight: now and then room has to be made.
-    let quota = if count > 10_000 { 96 << 20 } else { 24 << 20 };
+    let quota = if count > 10_000 { 160 << 20 } else { 24 << 20 };
     let budget = Budget {
         store: quota,
         ..Budget::default()

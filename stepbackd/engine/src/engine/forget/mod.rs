@@ -104,7 +104,7 @@ impl Engine {
             store.holders(&left)?
         };
         if !left.is_empty() && still_held.is_empty() && notes.is_empty() {
-            notes.push("the bytes are still in the store until git is there to remove them".into());
+            notes.push("the bytes are still in the store; do the same again".into());
         }
         // The next start needn't read everything again; without it, it does.
         let _ = self.save_cache();
