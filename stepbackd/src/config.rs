@@ -8,10 +8,19 @@ use serde::Deserialize;
 use stepback_engine::engine::Budget;
 use stepback_engine::retention::Policy;
 use stepback_engine::rules::check_include;
+use toml::Spanned;
 
 use crate::error::{At, Error, Result};
+use crate::logging;
+use crate::paths::Paths;
 
 const HINT: &str = "mend that line; the README lists the settings";
+
+/// No time in the settings is longer: a clock still holds what comes after it.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// More roots than this are attached nowhere.
+const CACHE_ROOTS_MAX: usize = 1_000_000;
 
 /// A number of bytes, written as `"100 MiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -56,6 +65,56 @@ impl TryFrom<String> for FileSystem {
         u64::from_str_radix(text.trim_start_matches("0x"), 16)
             .map(Self)
             .map_err(|_| format!("{text:?} is no type of a file system: `stat -f -c %t` prints it"))
+    }
+}
+
+/// A time in `MS` milliseconds, at most a year.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u64")]
+struct Span<const MS: u64>(Duration);
+
+impl<const MS: u64> TryFrom<u64> for Span<MS> {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, String> {
+        let time = number.checked_mul(MS).map(Duration::from_millis);
+        time.filter(|time| *time <= YEAR)
+            .map(Self)
+            .ok_or_else(|| format!("{number} is too long: it must be at most a year"))
+    }
+}
+
+type Millis = Span<1>;
+type Seconds = Span<1000>;
+type Minutes = Span<60_000>;
+
+/// How many roots may keep their tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "usize")]
+struct CacheRoots(usize);
+
+impl TryFrom<usize> for CacheRoots {
+    type Error = String;
+
+    fn try_from(number: usize) -> Result<Self, String> {
+        match number {
+            0..=CACHE_ROOTS_MAX => Ok(Self(number)),
+            _ => Err(format!("cache_roots is at most {CACHE_ROOTS_MAX}")),
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Filter(String);
+
+impl TryFrom<String> for Filter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        logging::check(&text)?;
+        Ok(Self(text))
     }
 }
 
@@ -158,12 +217,12 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Table {
-    settle_ms: Option<u64>,
-    max_wait_ms: Option<u64>,
+    settle_ms: Option<Spanned<Millis>>,
+    max_wait_ms: Option<Spanned<Millis>>,
     max_file_size: Option<Size>,
     include: Option<Vec<Glob>>,
-    reconcile_minutes: Option<u64>,
-    poll_seconds_min: Option<u64>,
+    reconcile_minutes: Option<Minutes>,
+    poll_seconds_min: Option<Spanned<Seconds>>,
     conversations: Option<bool>,
     retention: Option<Retention>,
     quota: Option<Quota>,
@@ -173,19 +232,19 @@ struct Table {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    settle_ms: Option<u64>,
-    max_wait_ms: Option<u64>,
+    settle_ms: Option<Spanned<Millis>>,
+    max_wait_ms: Option<Spanned<Millis>>,
     max_file_size: Option<Size>,
     include: Option<Vec<Glob>>,
-    reconcile_minutes: Option<u64>,
-    poll_seconds_min: Option<u64>,
+    reconcile_minutes: Option<Minutes>,
+    poll_seconds_min: Option<Spanned<Seconds>>,
     conversations: Option<bool>,
     retention: Option<Retention>,
     quota: Option<Quota>,
-    cache_roots: Option<usize>,
+    cache_roots: Option<CacheRoots>,
     poll_file_systems: Vec<FileSystem>,
-    log: Option<String>,
-    root: BTreeMap<PathBuf, toml::Spanned<Table>>,
+    log: Option<Filter>,
+    root: BTreeMap<PathBuf, Spanned<Table>>,
 }
 
 impl Default for RootConfig {
@@ -223,19 +282,23 @@ impl Default for Config {
 
 impl RootConfig {
     fn with(&self, table: &Table) -> Self {
-        let ms = |value: Option<u64>, default| value.map_or(default, Duration::from_millis);
+        let ms =
+            |value: &Option<Spanned<Millis>>, default| value.as_ref().map_or(default, |ms| ms.get_ref().0);
         Self {
-            settle: ms(table.settle_ms, self.settle),
-            max_wait: ms(table.max_wait_ms, self.max_wait),
+            settle: ms(&table.settle_ms, self.settle),
+            max_wait: ms(&table.max_wait_ms, self.max_wait),
             max_file_size: table.max_file_size.map_or(self.max_file_size, |size| size.0),
             include: match &table.include {
                 Some(globs) => globs.iter().map(|glob| glob.0.clone()).collect(),
                 None => self.include.clone(),
             },
             reconcile: table.reconcile_minutes.map_or(self.reconcile, |minutes| {
-                (minutes > 0).then(|| Duration::from_secs(minutes.saturating_mul(60)))
+                (!minutes.0.is_zero()).then_some(minutes.0)
             }),
-            poll_min: table.poll_seconds_min.map_or(self.poll_min, Duration::from_secs),
+            poll_min: table
+                .poll_seconds_min
+                .as_ref()
+                .map_or(self.poll_min, |seconds| seconds.get_ref().0),
             conversations: table.conversations.unwrap_or(self.conversations),
             retention: table
                 .retention
@@ -248,25 +311,37 @@ impl RootConfig {
         }
     }
 
-    fn check(&self) -> Result<(), &'static str> {
+    /// What doesn't fit together, and the place in the file of what is to blame in `table`, which made these settings.
+    fn check(&self, table: &Table) -> Result<(), (Option<usize>, &'static str)> {
+        let at = |key: &Option<Spanned<Millis>>| key.as_ref().map(|key| key.span().start);
         if self.max_wait < self.settle {
-            return Err("max_wait_ms is less than settle_ms");
+            let at = at(&table.max_wait_ms).or_else(|| at(&table.settle_ms));
+            return Err((at, "max_wait_ms is less than settle_ms"));
         }
         if self.poll_min.is_zero() {
-            return Err("poll_seconds_min is 0: it must be at least 1");
+            let at = table.poll_seconds_min.as_ref().map(|key| key.span().start);
+            return Err((at, "poll_seconds_min is 0: it must be at least 1"));
         }
         Ok(())
     }
 }
 
 impl Config {
-    /// Reads the file; the defaults when there is none.
+    /// Reads the file; the defaults when there is none, unless the user named it.
     ///
     /// # Errors
-    /// [`Error::Broken`] with file and line when anything in it isn't understood.
-    pub fn read(file: &Path) -> Result<Self> {
+    /// [`Error::Broken`] with file and line when anything in it isn't understood; [`Error::Variable`] when STEPBACK_CONFIG names
+    /// a file that isn't there.
+    pub fn read(paths: &Paths) -> Result<Self> {
+        let file = &paths.config;
         match std::fs::read_to_string(file) {
             Ok(text) => Self::parse(&text, file),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && paths.config_is_named => {
+                Err(Error::Variable {
+                    message: format!("STEPBACK_CONFIG: there is no file {}", file.display()),
+                    hint: "make that file (it may be empty), or unset STEPBACK_CONFIG",
+                })
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(e) => Err(e).at(file),
         }
@@ -301,7 +376,7 @@ impl Config {
             quota: file.quota,
         };
         let defaults = RootConfig::default().with(&top);
-        defaults.check().map_err(|why| broken(None, why.into()))?;
+        defaults.check(&top).map_err(|(at, why)| broken(at, why.into()))?;
         let mut roots = BTreeMap::new();
         for (root, table) in file.root {
             let at = Some(table.span().start);
@@ -313,17 +388,17 @@ impl Config {
             }
             defaults
                 .with(table.get_ref())
-                .check()
-                .map_err(|why| broken(at, why.into()))?;
+                .check(table.get_ref())
+                .map_err(|(key, why)| broken(key.or(at), why.into()))?;
             roots.insert(root, table.into_inner());
         }
         let default = Self::default();
         Ok(Self {
             defaults,
             roots,
-            cache_roots: file.cache_roots.unwrap_or(default.cache_roots),
+            cache_roots: file.cache_roots.map_or(default.cache_roots, |max| max.0),
             poll_file_systems: file.poll_file_systems.into_iter().map(|kind| kind.0).collect(),
-            log: file.log.unwrap_or(default.log),
+            log: file.log.map_or(default.log, |filter| filter.0),
         })
     }
 }
@@ -338,10 +413,17 @@ mod tests {
 
     #[test]
     fn an_absent_file_is_the_defaults_and_an_empty_one_too() {
-        assert_eq!(
-            Config::read(Path::new("/nowhere/config.toml")).unwrap(),
-            Config::default()
-        );
+        let mut paths = Paths {
+            state: "/nowhere".into(),
+            socket: "/nowhere/s".into(),
+            config: "/nowhere/config.toml".into(),
+            config_is_named: false,
+        };
+        assert_eq!(Config::read(&paths).unwrap(), Config::default());
+        paths.config_is_named = true;
+        let error = Config::read(&paths).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/config.toml"), "{error}");
+        assert_eq!(error.exit_code(), 78);
         assert_eq!(parse("").unwrap(), Config::default());
     }
 
@@ -398,6 +480,25 @@ mod tests {
             ("settle_ms = 9000\n", 1, "less than settle_ms"),
             ("poll_seconds_min = 0\n", 1, "at least 1"),
             ("poll_file_systems = [\"nfs\"]\n", 1, "no type"),
+            ("\nlog = \"loud\"\n", 2, "loud"),
+            ("\n\nmax_wait_ms = 1\n", 3, "less than settle_ms"),
+            ("cache_roots = 2\nsettle_ms = 9000\n", 2, "less than settle_ms"),
+            (
+                "[quota]\n[root.\"/p\"]\n\nsettle_ms = 9000\n",
+                4,
+                "less than settle_ms",
+            ),
+            ("\npoll_seconds_min = 0\n", 2, "at least 1"),
+            ("\nsettle_ms = 9223372036854775807\n", 2, "a year"),
+            ("\nmax_wait_ms = 31536000001\n", 2, "a year"),
+            ("\nreconcile_minutes = 525601\n", 2, "a year"),
+            (
+                "\n[root.\"/p\"]\nreconcile_minutes = 9223372036854775807\n",
+                3,
+                "a year",
+            ),
+            ("\npoll_seconds_min = 31536001\n", 2, "a year"),
+            ("\ncache_roots = 9223372036854775807\n", 2, "at most"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(
@@ -405,6 +506,20 @@ mod tests {
                 "{text:?}: {error}"
             );
             assert!(error.contains(word), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_longest_times_still_fit_the_clock() {
+        let config = parse(
+            "settle_ms = 31536000000\nmax_wait_ms = 31536000000\nreconcile_minutes = 525600\npoll_seconds_min = 31536000\n",
+        )
+        .unwrap();
+        let root = config.for_root(Path::new("/p"));
+        let now = std::time::Instant::now();
+        for time in [root.settle, root.max_wait, root.reconcile.unwrap(), root.poll_min] {
+            assert_eq!(time, YEAR);
+            assert!(now.checked_add(time).is_some());
         }
     }
 

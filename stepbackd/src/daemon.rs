@@ -178,7 +178,7 @@ impl Daemon {
     /// # Errors
     /// What is broken, with file and line.
     pub fn reload(&self) -> Result<()> {
-        let read = Config::read(&self.paths.config);
+        let read = Config::read(&self.paths);
         let broken = read.as_ref().err().map(|e| {
             let message = format!("settings not read: {e}; the earlier ones stay");
             convert::fail(FailureKind::Config, message, e.hint())
@@ -380,7 +380,7 @@ pub fn own_failure(error: &Error) -> Failure {
             FailureKind::Permission
         }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => FailureKind::NoSpace,
-        Error::Broken { .. } => FailureKind::Config,
+        Error::Broken { .. } | Error::Variable { .. } => FailureKind::Config,
         Error::Io { .. } | Error::Refused { .. } => FailureKind::Internal,
     };
     convert::fail(kind, error.to_string(), error.hint())

@@ -29,6 +29,14 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+    /// A variable of the environment that can't be used.
+    #[error("{message}")]
+    Variable {
+        /// Which, and why.
+        message: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// Something that isn't as it must be for us to start.
     #[error("{message}")]
     Refused {
@@ -47,7 +55,7 @@ impl Error {
                 "check the owner and the mode of that path and of the directories above it"
             }
             Self::Io { .. } => "",
-            Self::Broken { hint, .. } => hint,
+            Self::Broken { hint, .. } | Self::Variable { hint, .. } => hint,
             Self::Refused { hint, .. } => hint,
         }
     }
@@ -61,7 +69,7 @@ impl Error {
     /// What `stepbackd` exits with: clients tell by it what is wrong. 78 is `EX_CONFIG`.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Broken { .. } => 78,
+            Self::Broken { .. } | Self::Variable { .. } => 78,
             Self::Io { .. } | Self::Refused { .. } => 1,
         }
     }

@@ -26,7 +26,7 @@ use crate::root::{self, PUTTING_BACK, Root};
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long it waits right after the daemon's start until the root's store is open.
+/// How long it and `roots` wait right after the daemon's start until stores are open.
 const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a label, and of a command that is kept with its session: lists carry them.
@@ -48,8 +48,10 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         Verb::Roots => {
             blocking(move || {
                 let mut answers = answers;
+                let deadline = Instant::now() + OPEN_PATIENCE;
                 for root in daemon.roots() {
-                    if answers.item(Item::Root(root.line())).is_err() {
+                    let patience = deadline.saturating_duration_since(Instant::now());
+                    if answers.item(Item::Root(root.line(patience))).is_err() {
                         return;
                     }
                 }

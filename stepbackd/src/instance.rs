@@ -230,6 +230,7 @@ mod tests {
         let paths = Paths {
             socket: state.join("s.sock"),
             config: state.join("c"),
+            config_is_named: false,
             state,
         };
         paths.make_state().unwrap();

@@ -9,20 +9,46 @@ use std::sync::Mutex;
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::error::{At, Error, Result};
 
 /// The log file is turned over at this size; one older file is kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Starts logging. `under_systemd` asks for the journal; without one the file takes its place. Returns the log file, if
-/// it is one.
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+/// What logging has been started.
+#[derive(Debug)]
+pub struct Log {
+    /// The log file, if it is one.
+    pub file: Option<PathBuf>,
+    /// What is logged.
+    pub gate: Gate,
+}
+
+/// What is logged, which can change.
+#[derive(Debug, Clone)]
+pub struct Gate(reload::Handle<EnvFilter, Registry>);
+
+impl Gate {
+    /// From now on `filter` says what is logged.
+    ///
+    /// # Errors
+    /// When the filter isn't one; the earlier one stays.
+    pub fn set(&self, filter: &str) -> Result<(), String> {
+        let filter = parse(filter)?;
+        self.0.reload(filter).map_err(|e| e.to_string())
+    }
+}
+
+/// Starts logging. `under_systemd` asks for the journal; without one the file takes its place.
 ///
 /// # Errors
-/// When the filter isn't one, or the log file can't be written.
-pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Option<PathBuf>> {
-    let filter = parse(filter)?;
+/// When the log file can't be written, or the filter isn't one, which [`check`] tells before.
+pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Log> {
+    let cannot = |why: String| Error::refused(format!("logging can't be started: {why}"), "");
+    let (filter, gate) = reload::Layer::new(parse(filter).map_err(cannot)?);
     let journal = if under_systemd {
         tracing_journald::layer().ok()
     } else {
@@ -46,26 +72,40 @@ pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Option<Pa
         .with(to_file)
         .with(to_terminal)
         .try_init()
-        .map_err(|e| Error::refused(format!("logging can't be started: {e}"), ""))?;
+        .map_err(|e| cannot(e.to_string()))?;
     std::panic::set_hook(Box::new(|info| tracing::error!("a thread panicked: {info}")));
-    Ok(in_file)
+    Ok(Log {
+        file: in_file,
+        gate: Gate(gate),
+    })
 }
 
-/// Checks a filter.
+/// Checks a filter: a level, or several `target=level`, with commas between them.
 ///
 /// # Errors
-/// When it isn't one.
-pub fn check(filter: &str) -> Result<()> {
+/// What is wrong with it.
+pub fn check(filter: &str) -> Result<(), String> {
     parse(filter).map(drop)
 }
 
-fn parse(filter: &str) -> Result<EnvFilter> {
-    EnvFilter::try_new(filter).map_err(|e| {
-        Error::refused(
-            format!("the log filter {filter:?} can't be used: {e}"),
-            "set `log` or STEPBACK_LOG to error, warn, info, debug or trace",
-        )
-    })
+/// A word that is no level would be taken for a target, and all else would be silent.
+fn parse(filter: &str) -> Result<EnvFilter, String> {
+    let cannot = |why: &str| {
+        Err(format!(
+            "the log filter {filter:?} can't be used: {why}; it is one of {}, or TARGET=LEVEL, with commas between several",
+            LEVELS.join(", ")
+        ))
+    };
+    for part in filter.split(',') {
+        let (target, level) = part.rsplit_once('=').unwrap_or(("stepbackd", part));
+        if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
+            return cannot(&format!("{level:?} is no level"));
+        }
+        if target.is_empty() {
+            return cannot("a target is missing");
+        }
+    }
+    EnvFilter::try_new(filter).or_else(|e| cannot(&e.to_string()))
 }
 
 struct Rotating {
@@ -120,6 +160,38 @@ impl Write for Rotating {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_known_levels_are_taken() {
+        for good in [
+            "error",
+            "INFO",
+            "trace",
+            "stepbackd=debug",
+            "warn,stepback_engine=trace",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "loud",
+            "",
+            "bogus",
+            "info,",
+            "warn, stepbackd=debug",
+            "stepbackd",
+            "stepbackd=loud",
+            "=info",
+            "off",
+            "stepbackd=[",
+            "[=info",
+        ] {
+            let error = check(bad).unwrap_err();
+            assert!(
+                error.contains("error, warn, info, debug, trace"),
+                "{bad}: {error}"
+            );
+        }
+    }
 
     #[test]
     fn a_full_file_is_turned_over() {

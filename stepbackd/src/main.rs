@@ -65,6 +65,7 @@ use crate::daemon::Daemon;
 use crate::daemonize::{Herald, Side};
 use crate::error::{At, Error, Result};
 use crate::instance::{Claim, Door, Instance};
+use crate::logging::Gate;
 use crate::paths::Paths;
 use crate::registry::Registry;
 
@@ -124,7 +125,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     let asked = lookup("STEPBACK_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
     if arguments.check {
         Registry::read(&paths.registry())?;
-        logging::check(&log_filter(lookup, &Config::read(&paths.config)?))?;
+        log_filter(lookup, &Config::read(&paths)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     reserve::release_if_full(&paths.reserve());
@@ -143,8 +144,8 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
             }
         }
     }
-    let config = Config::read(&paths.config)?;
-    let filter = log_filter(lookup, &config);
+    let config = Config::read(&paths)?;
+    let filter = log_filter(lookup, &config)?;
     let under_systemd = lookup("NOTIFY_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
     let mut instance = match Instance::claim(&paths)? {
         Claim::Ours(instance) => instance,
@@ -181,12 +182,12 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %paths.socket.display(), "started");
     let shutdown = CancellationToken::new();
     let handle = runtime.handle().clone();
-    let daemon = Daemon::start(paths, environment, config, log, handle, shutdown)?;
+    let daemon = Daemon::start(paths, environment, config, log.file, handle, shutdown)?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener).at(&daemon.paths.socket)?;
         let (listeners, more) = tokio::sync::mpsc::channel(1);
         let door = (instance.door(), listeners);
-        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon), door));
+        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon), log.gate, door));
         let watchdog = sd_notify::watchdog_enabled().map(|limit| tokio::spawn(feed_watchdog(limit / 3)));
         announce(&daemon, &mut instance, own_socket)?;
         notify(&[NotifyState::Ready]);
@@ -237,12 +238,19 @@ fn announce(daemon: &Arc<Daemon>, instance: &mut Instance, own_socket: bool) -> 
     }
 }
 
-/// `STEPBACK_LOG`, else what the settings say.
-fn log_filter(lookup: impl Fn(&str) -> Option<OsString>, config: &Config) -> String {
-    let filter = lookup("STEPBACK_LOG").and_then(|filter| filter.into_string().ok());
-    filter
-        .filter(|filter| !filter.is_empty())
-        .unwrap_or_else(|| config.log.clone())
+/// `STEPBACK_LOG`, else what the settings say, which have been checked.
+fn log_filter(lookup: impl Fn(&str) -> Option<OsString>, config: &Config) -> Result<String> {
+    let Some(filter) = lookup("STEPBACK_LOG").filter(|filter| !filter.is_empty()) else {
+        return Ok(config.log.clone());
+    };
+    let filter = filter.to_string_lossy();
+    match logging::check(&filter) {
+        Ok(()) => Ok(filter.into_owned()),
+        Err(why) => Err(Error::Variable {
+            message: format!("STEPBACK_LOG: {why}"),
+            hint: "set STEPBACK_LOG to error, warn, info, debug or trace, or unset it",
+        }),
+    }
 }
 
 /// Another process is the daemon of this STATE: fine, unless one at another socket was `asked` for. The exit code and the
@@ -274,7 +282,7 @@ fn passed_socket() -> Result<Option<UnixListener>> {
 
 /// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again, and makes the socket again if
 /// it is gone.
-async fn heed_signals(daemon: Arc<Daemon>, door: (Arc<Door>, Sender<tokio::net::UnixListener>)) {
+async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<tokio::net::UnixListener>)) {
     let streams = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -292,12 +300,13 @@ async fn heed_signals(daemon: Arc<Daemon>, door: (Arc<Door>, Sender<tokio::net::
             _ = hangup.recv() => {
                 // Not awaited: a disk that hangs mustn't keep us from hearing that we shall end.
                 let (daemon, turn, door) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time), door.clone());
+                let gate = gate.clone();
                 tokio::task::spawn_blocking(move || {
                     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Err(e) = mend(&door.0, &door.1) {
                         tracing::error!("{e}");
                     }
-                    reload(&daemon);
+                    reload(&daemon, &gate);
                 });
                 continue;
             }
@@ -320,12 +329,19 @@ fn mend(door: &Door, listeners: &Sender<tokio::net::UnixListener>) -> Result<()>
     Ok(())
 }
 
-fn reload(daemon: &Daemon) {
+fn reload(daemon: &Daemon, gate: &Gate) {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());
     notify(&states);
     match daemon.reload() {
-        Ok(()) => tracing::info!("the settings were read again"),
+        Ok(()) => {
+            let filter = log_filter(|name| std::env::var_os(name), &daemon.config());
+            let set = filter.and_then(|filter| gate.set(&filter).map_err(|why| Error::refused(why, "")));
+            if let Err(e) = set {
+                tracing::error!("{e}; what is logged stays as it was");
+            }
+            tracing::info!("the settings were read again");
+        }
         Err(e) => tracing::error!("{e}; the settings stay as they were"),
     }
     notify(&[NotifyState::Ready]);

@@ -17,6 +17,8 @@ pub struct Paths {
     pub socket: PathBuf,
     /// The user's settings.
     pub config: PathBuf,
+    /// The user named that file: it must be there.
+    pub config_is_named: bool,
 }
 
 impl Paths {
@@ -52,7 +54,9 @@ impl Paths {
             Some(path) => path,
             None => below_home("XDG_STATE_HOME", ".local/state")?.join("stepback"),
         };
-        let config = match given("STEPBACK_CONFIG")? {
+        let named = given("STEPBACK_CONFIG")?;
+        let config_is_named = named.is_some();
+        let config = match named {
             Some(path) => path,
             None => below_home("XDG_CONFIG_HOME", ".config")?.join("stepback/config.toml"),
         };
@@ -67,6 +71,7 @@ impl Paths {
             state,
             socket,
             config,
+            config_is_named,
         })
     }
 
@@ -254,6 +259,7 @@ mod tests {
             state: state.clone(),
             socket: state.join("s"),
             config: state.join("c"),
+            config_is_named: false,
         };
         paths.make_state().unwrap();
         for path in [state, paths.cookies(), paths.spool(), paths.log_dir()] {

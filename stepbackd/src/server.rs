@@ -36,6 +36,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one may take that is refused anyway.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often the log says that no connection can be accepted, as long as that lasts.
+const REFUSALS_EVERY: Duration = Duration::from_secs(60);
+
 /// How long the last answers may take when the daemon stops.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -57,6 +60,23 @@ impl Default for Limits {
     }
 }
 
+/// When something was said last that is true again and again.
+#[derive(Debug, Default)]
+struct Seldom(Option<Instant>);
+
+impl Seldom {
+    /// Whether it is time to say it again: then it counts as said.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self
+            .0
+            .is_none_or(|last| now.duration_since(last) >= REFUSALS_EVERY);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Serves `listener`, and those of `more` in place of it, until the daemon's shutdown is cancelled. Then lets the roots
 /// end, and the answers that are under way, all within `patience_at_end`.
 pub async fn serve(
@@ -70,6 +90,7 @@ pub async fn serve(
     let served = Arc::new(Semaphore::new(limits.connections));
     let large = Arc::new(Semaphore::new(LARGE_MAX));
     let mut hall = Hall::new();
+    let mut refusals = Seldom::default();
     loop {
         let stream = tokio::select! {
             () = daemon.shutdown.cancelled() => break,
@@ -81,7 +102,9 @@ pub async fn serve(
                 Ok((stream, _)) => stream,
                 Err(e) => {
                     // Out of descriptors, most likely: some connection has to end first.
-                    tracing::warn!("no connection can be accepted: {e}");
+                    if refusals.is_due(Instant::now()) {
+                        tracing::warn!("no connection can be accepted: {e}");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }

@@ -44,6 +44,7 @@ fn all_is_well_and_nothing_is_started() {
     assert!(with.iter().all(|f| f["severity"] == "note"), "{with:#?}");
     // An agent that is used here and has no hooks of ours is told, and is nothing wrong.
     fs::create_dir(sandbox.home().join(".claude")).unwrap();
+    fs::write(sandbox.home().join(".claude/history.jsonl"), "").unwrap();
     found(
         &findings(&project, 0),
         "hooks",

@@ -44,7 +44,7 @@ fn installing_shows_the_change_and_uninstalling_leaves_the_file_as_it_was() {
 fn every_agent_in_use_is_meant_when_none_is_named() {
     let sandbox = Sandbox::new();
     let home = settings_of(&sandbox, "{}\n");
-    home.sh("mkdir -p .gemini .codex");
+    home.sh("mkdir -p .gemini .codex; touch .gemini/history .codex/auth.json");
     let done = home.json(&["hooks", "install", "-y"]);
     let agents: Vec<&str> = done["agents"]
         .as_array()
@@ -107,4 +107,48 @@ fn what_is_broken_or_unknown_is_an_error_and_changes_nothing() {
     before.same(&home.tree(), "after an error");
     home.fails(&["hooks", "install", "no-such-agent"], 2, "usage");
     home.fails(&["hooks", "status", "no-such-agent"], 2, "usage");
+}
+
+#[test]
+fn one_broken_file_leaves_the_other_agents_alone() {
+    let sandbox = Sandbox::new();
+    let home = settings_of(&sandbox, "{\n  \"a\": \n}\n");
+    home.stepback(&["hooks", "install", "gemini", "-y"]).exits(0);
+    let text = home.stepback(&["hooks", "status"]).exits(1).text();
+    let line = |agent: &str| {
+        text.lines()
+            .find(|line| line.starts_with(agent))
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(text.lines().count(), 8, "{text}");
+    assert!(line("claude-code").contains(".claude/settings.json"), "{text}");
+    assert!(line("gemini").ends_with(" installed"), "{text}");
+    let json = home.stepback(&["hooks", "status", "--json"]).exits(1).text();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json[0]["error"].as_str().unwrap().contains("line"), "{json:#}");
+    assert_eq!(json[2]["installed"], true, "{json:#}");
+    let said = home.stepback(&["hooks", "uninstall", "-y"]).exits(1);
+    assert!(said.stderr.contains(".claude/settings.json"), "{said:#?}");
+    home.sh("test ! -e .gemini");
+}
+
+#[test]
+fn only_what_is_true_of_codex_is_told() {
+    let sandbox = Sandbox::new();
+    let home = settings_of(&sandbox, "{}\n");
+    let told = || {
+        home.stepback(&["hooks", "install", "codex", "-y"])
+            .exits(0)
+            .stderr
+    };
+    assert!(told().contains("the ends of its turns are told, by `notify`"));
+    home.stepback(&["hooks", "uninstall", "codex", "-y"]).exits(0);
+    home.sh("mkdir .codex");
+    home.write(".codex/config.toml", "notify = [\"say\", \"done\"]\n");
+    let told = told();
+    assert!(
+        told.contains("none of its turns is told") && !told.contains("by `notify`"),
+        "{told}"
+    );
 }

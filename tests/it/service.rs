@@ -190,6 +190,57 @@ fn settings_and_a_variable_say_how_much_is_logged() {
 }
 
 #[test]
+fn a_word_that_is_no_level_and_a_file_that_is_not_there_are_errors() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let nowhere = sandbox.dir().join("nowhere.toml");
+    for (name, value) in [
+        ("STEPBACK_LOG", "bogus"),
+        ("STEPBACK_CONFIG", nowhere.to_str().unwrap()),
+    ] {
+        let args = ["daemon", "start", "--json"];
+        let said = project.stepback_env(&args, &[(name, value)]).exits(1);
+        let all = format!("{}{}", said.text(), said.stderr);
+        assert!(
+            all.contains("\"config\"") && all.contains(name) && all.contains(value),
+            "{all}"
+        );
+    }
+    sandbox.configure("\nlog = \"loud\"\n");
+    let said = project.stepback(&["daemon", "start"]).exits(1);
+    assert!(
+        said.stderr.contains("config.toml:2") && said.stderr.contains("loud"),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn a_hangup_changes_how_much_is_logged() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("log = \"error\"\n");
+    let daemon = sandbox.daemon();
+    let log = || fs::read_to_string(sandbox.state().join("log/stepbackd.log")).unwrap_or_default();
+    sandbox.configure("log = \"info\"\n");
+    daemon.signal(Signal::SIGHUP);
+    eventually("the new level holds", Duration::from_secs(20), || {
+        log().contains("the settings were read again")
+    });
+}
+
+#[test]
+fn the_log_before_it_was_turned_over_is_shown_too() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    fs::write(sandbox.state().join("log/stepbackd.log.1"), "the older one\n").unwrap();
+    let text = project.stepback(&["daemon", "logs"]).exits(0).text();
+    assert!(
+        text.starts_with("the older one\n") && text.contains("started"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_unit_of_another_state_directory_is_not_used() {
     let sandbox = with_systemd();
     let project = sandbox.project("p");

@@ -35,6 +35,8 @@ pub struct Change {
     pub before: Option<String>,
     /// As it will be; `None`: none.
     pub after: Option<String>,
+    /// The uppermost directory that may have been made for this file.
+    pub top: PathBuf,
 }
 
 /// How an agent's hooks are.
@@ -112,6 +114,41 @@ impl Settings {
         })
     }
 
+    /// Whether the agent is used here: its directory holds something besides what we put there.
+    pub fn is_used(&self, agent: Agent) -> bool {
+        let Some(dir) = self.dir(agent) else {
+            return false;
+        };
+        let parts = self.parts(agent);
+        let only_ours: Vec<&Path> = parts
+            .iter()
+            .filter(|part| match part {
+                Part::Own(..) => true,
+                // Only we have ever written into it.
+                Part::Hooks(file, _) | Part::Notify(file) => {
+                    let ours = self.installed(agent, part, "").ok();
+                    ours.is_some() && read(file).ok().flatten() == ours && !backup(file).exists()
+                }
+            })
+            .map(Part::file)
+            .collect();
+        holds_other(&dir, &only_ours)
+    }
+
+    /// Whether Codex's `notify` calls a program of the user's own, which stays.
+    pub fn codex_notifies_another(&self) -> bool {
+        let text = read(&self.codex.join("config.toml")).ok().flatten();
+        text.is_some_and(|text| toml_notify::find(&text) == Ok(Notify::Another))
+    }
+
+    /// Above this no directory was made for the agent.
+    fn top(&self, agent: Agent) -> PathBuf {
+        match self.dir(agent) {
+            Some(dir) if agent != Agent::Goose => dir,
+            _ => self.home.join(".agents"),
+        }
+    }
+
     fn command(&self, agent: Agent) -> String {
         format!("{} hook {}", word(&self.program), agent.name())
     }
@@ -166,6 +203,7 @@ impl Settings {
                     file: file.to_owned(),
                     before,
                     after: Some(after),
+                    top: self.top(agent),
                 });
             }
         }
@@ -202,6 +240,7 @@ impl Settings {
                     file: file.to_owned(),
                     before: Some(before),
                     after,
+                    top: self.top(agent),
                 });
             }
         }
@@ -294,7 +333,7 @@ fn read(file: &Path) -> Result<Option<String>> {
 
 impl Change {
     /// Makes it so. A file that was there before is copied beside it first, unless an earlier copy is there; the copy goes
-    /// when the file is again what it was.
+    /// when the file is again what it was. With a file that goes, the directories go that are empty then.
     ///
     /// # Errors
     /// When a step fails; the file is the old one then, or the new one, never half of it.
@@ -302,7 +341,8 @@ impl Change {
         let copy = backup(&self.file);
         let Some(after) = &self.after else {
             fs::remove_file(&self.file).at(&self.file)?;
-            return remove_if_there(&copy);
+            remove_if_there(&copy)?;
+            return remove_empty_dirs(&self.file, &self.top);
         };
         if read(&copy)?.as_ref() == Some(after) {
             write(&self.file, after)?;
@@ -315,6 +355,44 @@ impl Change {
         }
         write(&self.file, after)
     }
+}
+
+/// Whether anything is in `dir` but these files and the directories that lead to them.
+fn holds_other(dir: &Path, files: &[&Path]) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        if files.iter().any(|file| *file == path) {
+            return false;
+        }
+        let leads_there = entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && files.iter().any(|file| file.starts_with(&path));
+        !leads_there || holds_other(&path, files)
+    })
+}
+
+/// Removes the directories that `file` was in, up to `top`, as long as they are empty.
+fn remove_empty_dirs(file: &Path, top: &Path) -> Result<()> {
+    let dirs = file.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
+    for dir in dirs {
+        match fs::remove_dir(dir) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            // Something else is in it, or it is a link of the user's: then it isn't ours.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                break;
+            }
+            Err(e) => return Err(e).at(dir),
+        }
+    }
+    Ok(())
 }
 
 fn remove_if_there(file: &Path) -> Result<()> {
@@ -432,6 +510,40 @@ mod tests {
             assert_eq!(settings.uninstall(agent).unwrap(), []);
         }
         assert_eq!(tree(dir.path()), before);
+    }
+
+    #[test]
+    fn no_directory_is_left_where_none_was_and_ours_alone_is_no_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path());
+        let names = || {
+            let mut all: Vec<_> = fs::read_dir(dir.path())
+                .unwrap()
+                .map(|e| e.unwrap().file_name())
+                .collect();
+            all.sort();
+            all
+        };
+        let before = names();
+        for agent in Agent::ALL {
+            assert!(!settings.is_used(agent), "{agent:?}: nothing is there");
+            apply(settings.install(agent).unwrap());
+            assert!(!settings.is_used(agent), "{agent:?}: only ours is there");
+            apply(settings.uninstall(agent).unwrap());
+        }
+        // XDG's is the user's own.
+        let after: Vec<_> = names().into_iter().filter(|name| name != ".config").collect();
+        assert_eq!(after, before);
+        fs::create_dir_all(dir.path().join(".copilot/hooks")).unwrap();
+        assert!(!settings.is_used(Agent::Copilot), "as an earlier version left it");
+        let theirs = dir.path().join(".copilot/hooks/theirs.json");
+        write(&theirs, "{}").unwrap();
+        assert!(settings.is_used(Agent::Copilot));
+        apply(settings.install(Agent::Copilot).unwrap());
+        apply(settings.uninstall(Agent::Copilot).unwrap());
+        assert!(theirs.exists());
+        write(&dir.path().join(".claude/settings.json"), "{}\n").unwrap();
+        assert!(settings.is_used(Agent::ClaudeCode));
     }
 
     #[test]

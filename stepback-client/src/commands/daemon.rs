@@ -272,13 +272,20 @@ fn logs(app: &App, follow: bool) -> Result<u8> {
             source: e,
         },
     })?;
+    let mut older = older_log(&path, &file)?;
     if !follow {
         let mut sink = app.printer.sink(&app.environment);
+        if let Some(older) = &mut older {
+            written(io::copy(older, &mut sink).map(drop))?;
+        }
         written(io::copy(&mut file, &mut sink).map(drop))?;
         written(sink.finish())?;
         return Ok(0);
     }
     reader::end_when_gone();
+    if let Some(older) = &mut older {
+        written(io::copy(older, &mut io::stdout().lock()).map(drop))?;
+    }
     let mut read = 0;
     loop {
         let mut piece = Vec::new();
@@ -297,6 +304,18 @@ fn logs(app: &App, follow: bool) -> Result<u8> {
             _ => thread::sleep(LOG_POLL),
         }
     }
+}
+
+/// What was logged before the log at `path` was turned over, unless that is the one that we have open.
+fn older_log(path: &Path, open: &File) -> Result<Option<File>> {
+    let path = path.with_extension("log.1");
+    let older = match File::open(&path) {
+        Ok(older) => older,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).at(&path),
+    };
+    let is_other = older.metadata().at(&path)?.ino() != open.metadata().at(&path)?.ino();
+    Ok(is_other.then_some(older))
 }
 
 /// The log in the journal, by the user's own journalctl.

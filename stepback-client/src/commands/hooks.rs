@@ -71,13 +71,12 @@ fn chosen(app: &App, settings: &Settings, named: &[Agent]) -> Vec<Agent> {
         return named.to_vec();
     }
     let used = |agent: &Agent| {
-        let dir = settings.dir(*agent).is_some_and(|dir| dir.is_dir());
         let program = match agent {
             Agent::ClaudeCode => "claude",
             Agent::Aider => return false,
             other => other.name(),
         };
-        dir || app.environment.program(program).is_some()
+        settings.is_used(*agent) || app.environment.program(program).is_some()
     };
     Agent::ALL.into_iter().filter(used).collect()
 }
@@ -90,10 +89,7 @@ fn install(app: &App, settings: &Settings, args: &Args) -> Result<u8> {
             "name one: `stepback hooks install claude-code`",
         ));
     }
-    let mut changes = Vec::new();
-    for agent in &agents {
-        changes.extend(settings.install(*agent)?);
-    }
+    let (changes, is_whole) = changes(app, args, &agents, |agent| settings.install(agent))?;
     for agent in &agents {
         if *agent == Agent::Aider {
             app.printer
@@ -102,25 +98,54 @@ fn install(app: &App, settings: &Settings, args: &Args) -> Result<u8> {
     }
     change(app, &changes, args.yes, "Change these files?")?;
     for agent in &agents {
-        if let Some(note) = next_step(*agent) {
-            app.printer.note(note);
+        if let Some(note) = next_step(settings, *agent) {
+            app.printer.note(&note);
         }
     }
-    done(app, &agents, &changes)
+    done(app, &agents, &changes, is_whole)
 }
 
 /// What stays to be done by hand.
-const fn next_step(agent: Agent) -> Option<&'static str> {
-    match agent {
-        Agent::Codex => Some(
-            "codex runs hooks only when you trust them: start it and type `/hooks`, look at stepback's entries and trust them. \
-             Until then only the ends of its turns are told, by `notify`.",
-        ),
-        Agent::Goose => {
-            Some("goose takes the plugin at its next start; it doesn't tell of the ends of turns.")
+fn next_step(settings: &Settings, agent: Agent) -> Option<String> {
+    let words = match agent {
+        Agent::Codex => {
+            let until_then = if settings.codex_notifies_another() {
+                "Until then none of its turns is told: your own `notify` stays as it is."
+            } else {
+                "Until then only the ends of its turns are told, by `notify`."
+            };
+            return Some(format!(
+                "codex runs hooks only when you trust them: start it and type `/hooks`, look at stepback's entries and \
+                 trust them. {until_then}"
+            ));
         }
-        _ => None,
+        Agent::Goose => "goose takes the plugin at its next start; it doesn't tell of the ends of turns.",
+        _ => return None,
+    };
+    Some(words.into())
+}
+
+/// What is to be changed for `agents`. One whose settings are broken is an error if it was named, else it is told and the
+/// others go on.
+fn changes(
+    app: &App,
+    args: &Args,
+    agents: &[Agent],
+    of: impl Fn(Agent) -> Result<Vec<Change>>,
+) -> Result<(Vec<Change>, bool)> {
+    let (mut changes, mut is_whole) = (Vec::new(), true);
+    for agent in agents {
+        match of(*agent) {
+            Ok(more) => changes.extend(more),
+            Err(e) if args.agents.agents.is_empty() => {
+                is_whole = false;
+                app.printer.warn(&format!("{}: {e}", agent.name()));
+                app.printer.hint(&e.hint());
+            }
+            Err(e) => return Err(e),
+        }
     }
+    Ok((changes, is_whole))
 }
 
 fn uninstall(app: &App, settings: &Settings, args: &Args) -> Result<u8> {
@@ -129,12 +154,9 @@ fn uninstall(app: &App, settings: &Settings, args: &Args) -> Result<u8> {
     } else {
         args.agents.agents.clone()
     };
-    let mut changes = Vec::new();
-    for agent in &agents {
-        changes.extend(settings.uninstall(*agent)?);
-    }
+    let (changes, is_whole) = changes(app, args, &agents, |agent| settings.uninstall(agent))?;
     change(app, &changes, args.yes, "Change these files back?")?;
-    done(app, &agents, &changes)
+    done(app, &agents, &changes, is_whole)
 }
 
 /// Shows all of it, asks, and does it.
@@ -165,13 +187,14 @@ fn shown(change: &Change) -> String {
     diff.trim_end().to_owned()
 }
 
-fn done(app: &App, agents: &[Agent], changes: &[Change]) -> Result<u8> {
+/// `is_whole`: no agent was left out.
+fn done(app: &App, agents: &[Agent], changes: &[Change], is_whole: bool) -> Result<u8> {
     if app.printer.json {
         let agents: Vec<&str> = agents.iter().map(|agent| agent.name()).collect();
         let files: Vec<String> = changes.iter().map(|c| c.file.display().to_string()).collect();
         app.printer.json(&json!({ "agents": agents, "changed": files }))?;
     }
-    Ok(0)
+    Ok(u8::from(!is_whole))
 }
 
 fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
@@ -180,8 +203,9 @@ fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
     let now = Timestamp::now();
     let mut lines = Vec::new();
     let mut text = String::new();
+    let mut broken = false;
     for agent in agents {
-        let state = settings.state(*agent)?;
+        let state = settings.state(*agent);
         let at = seen
             .iter()
             .find(|seen| seen.agent == agent.name())
@@ -190,26 +214,34 @@ fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
             Some(ms) => format!(", heard of last {}", both(ms, now, &TimeZone::system())),
             None => String::new(),
         };
-        let words = match state {
-            State::Impossible => "has no hooks",
-            State::Absent => "not installed",
-            State::Stale => "stale: `stepback hooks install` brings it up to date",
-            State::Installed => "installed",
+        let words = match &state {
+            Ok(State::Impossible) => "has no hooks".into(),
+            Ok(State::Absent) => "not installed".into(),
+            Ok(State::Stale) => "stale: `stepback hooks install` brings it up to date".into(),
+            Ok(State::Installed) => "installed".into(),
+            Err(e) => {
+                broken = true;
+                format!("not known: {e}")
+            }
         };
-        text += &format!("{:<12} {}{heard}\n", agent.name(), one_line(words));
-        lines.push(json!({
+        text += &format!("{:<12} {}{heard}\n", agent.name(), one_line(&words));
+        let mut line = json!({
             "agent": agent.name(),
-            "installed": matches!(state, State::Installed | State::Stale),
-            "stale": state == State::Stale,
+            "installed": matches!(state, Ok(State::Installed | State::Stale)),
+            "stale": matches!(state, Ok(State::Stale)),
             "seen": at.map(rfc3339),
-        }));
+        });
+        if let Err(e) = &state {
+            line["error"] = json!(e.to_string());
+        }
+        lines.push(line);
     }
     if app.printer.json {
         app.printer.json(&lines.into())?;
     } else {
         app.printer.text(&text)?;
     }
-    Ok(0)
+    Ok(u8::from(broken))
 }
 
 /// What a running daemon has heard; none is started for it.

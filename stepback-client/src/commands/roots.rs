@@ -1,7 +1,7 @@
 //! `stepback roots`
 
 use jiff::Timestamp;
-use stepback_proto::{Item, Verb};
+use stepback_proto::{Item, RootLine, RootState, Verb};
 
 use crate::app::App;
 use crate::environment::local_zone;
@@ -24,14 +24,29 @@ pub fn run(app: &App) -> Result<u8> {
         app.printer.json(&roots.iter().map(json::root).collect())?;
         return Ok(0);
     }
-    let (now, zone) = (Timestamp::now(), local_zone());
+    app.printer.text(&text(&roots, Timestamp::now()))?;
+    if roots.is_empty() {
+        app.printer.note("no directory is attached");
+        app.printer
+            .hint("`stepback attach` starts to watch the current one");
+    }
+    Ok(0)
+}
+
+fn text(roots: &[RootLine], now: Timestamp) -> String {
+    let zone = local_zone();
     let width = roots
         .iter()
         .map(|r| json::state(r.state).len())
         .max()
         .unwrap_or(0);
     let mut out = String::new();
-    for root in &roots {
+    for root in roots {
+        // Before the store is read nothing is known of it, and 0 would be a lie.
+        if root.state == RootState::Indexing && root.last.is_none() {
+            out += &format!("{:width$}  {}\n", json::state(root.state), shown(&root.path));
+            continue;
+        }
         let last = root.last.map_or_else(String::new, |l| {
             format!(", latest {} {}", l.id, both(l.time_ms, now, &zone))
         });
@@ -43,11 +58,28 @@ pub fn run(app: &App) -> Result<u8> {
             size::human(root.store_bytes)
         );
     }
-    app.printer.text(&out)?;
-    if roots.is_empty() {
-        app.printer.note("no directory is attached");
-        app.printer
-            .hint("`stepback attach` starts to watch the current one");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use stepback_proto::WirePath;
+
+    use super::*;
+
+    #[test]
+    fn a_root_whose_store_is_not_read_yet_has_no_numbers() {
+        let mut root = RootLine {
+            path: WirePath(b"/p".to_vec()),
+            id: "p-1".into(),
+            state: RootState::Indexing,
+            checkpoints: 0,
+            last: None,
+            store_bytes: 0,
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(text(&[root.clone()], now), "indexing  /p\n");
+        root.state = RootState::Watching;
+        assert_eq!(text(&[root], now), "watching  /p  0 checkpoints, 0 B\n");
     }
-    Ok(0)
 }

@@ -24,7 +24,7 @@ pub fn hooks(patient: &Patient<'_>) -> Outcome {
                 format!("the hooks of {name} are of another stepback"),
                 format!("{remedy} brings them up to date"),
             ),
-            Ok(State::Absent) if settings.dir(agent).is_some_and(|dir| dir.is_dir()) => outcome.add(
+            Ok(State::Absent) if settings.is_used(agent) => outcome.add(
                 Severity::Note,
                 format!("{name} is used here and doesn't tell whose turn it is"),
                 format!("{remedy} has it tell"),

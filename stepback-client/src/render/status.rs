@@ -91,6 +91,7 @@ fn about_root(
             "latest",
             &format!("checkpoint {}, {}", last.id, both(last.time_ms, now, &zone)),
         ),
+        None if is_unread(root) => line("latest", "not known yet"),
         None => line("latest", "no checkpoint yet"),
     }
     let equals = match (current, root.last) {
@@ -103,6 +104,7 @@ fn about_root(
     line(
         "checkpoints",
         &match root.redo {
+            _ if is_unread(root) => "not counted yet".into(),
             0 => format!("{}, nothing to redo", grouped(root.checkpoints)),
             n => format!(
                 "{}, {} to take back with `stepback redo`",
@@ -122,7 +124,10 @@ fn about_root(
     );
     line(
         "store",
-        &format!("{} ({})", shown(&root.store), size::human(root.store_bytes)),
+        &match is_unread(root) {
+            true => shown(&root.store),
+            false => format!("{} ({})", shown(&root.store), size::human(root.store_bytes)),
+        },
     );
     if let Some(p) = &root.progress {
         let of = if p.total > 0 {
@@ -198,6 +203,11 @@ fn about_root(
         }
     }
     out
+}
+
+/// Whether its store may not have been read yet: then 0 is no number of anything.
+fn is_unread(root: &RootStatus) -> bool {
+    root.state == RootState::Indexing && root.last.is_none()
 }
 
 /// Whether edits become checkpoints now, and the words that say so.
@@ -304,6 +314,16 @@ mod tests {
             daemon,
             root: Some(root),
         }
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_told_as_nothing() {
+        let mut s = status();
+        let root = s.root.as_mut().unwrap();
+        (root.state, root.checkpoints, root.last) = (RootState::Indexing, 0, None);
+        let text = text(&s, &[], None, "/p", Timestamp::UNIX_EPOCH, false);
+        assert!(!text.contains("0 B") && !text.contains("  0,"), "{text}");
+        assert!(text.contains("not counted yet"), "{text}");
     }
 
     #[test]

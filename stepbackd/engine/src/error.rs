@@ -185,7 +185,10 @@ impl Error {
             }
             Self::RootMissing(path) => {
                 let path = for_shell(path);
-                format!("put it back, or `stepback -C {path} rewind` makes it again")
+                format!(
+                    "if it was moved, `stepback attach NEWPATH` continues its history there; if not, put it back, or \
+                     `stepback -C {path} rewind` makes it again"
+                )
             }
             Self::NotMounted(_) => "mount it again; a rewind doesn't make what is to be mounted".into(),
             Self::CannotMakeRoot { .. } => "put it, or what holds it, back where it was".into(),

@@ -154,11 +154,7 @@ impl Root {
     /// its store for the first time.
     pub fn status(&self, patience: Duration) -> (RootStatus, Arc<[NotCaptured]>) {
         let (mut status, not_captured, whereabouts) = {
-            let known = lock(&self.known);
-            let known = self
-                .reported
-                .wait_timeout_while(known, patience, |known| !known.opened);
-            let (known, _) = known.unwrap_or_else(PoisonError::into_inner);
+            let known = self.opened(patience);
             (
                 known.status.clone(),
                 Arc::clone(&known.not_captured),
@@ -178,6 +174,14 @@ impl Root {
         (status, not_captured)
     }
 
+    fn opened(&self, patience: Duration) -> MutexGuard<'_, Known> {
+        let known = lock(&self.known);
+        let known = self
+            .reported
+            .wait_timeout_while(known, patience, |known| !known.opened);
+        known.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// What the actor told last, uncorrected.
     #[cfg(test)]
     pub fn told(&self) -> RootStatus {
@@ -189,10 +193,10 @@ impl Root {
         lock(&self.known).agents.clone()
     }
 
-    /// Its line of `roots`.
-    pub fn line(&self) -> RootLine {
+    /// Its line of `roots`. Waits as [`Self::status`] does.
+    pub fn line(&self, patience: Duration) -> RootLine {
         let (mut status, whereabouts) = {
-            let known = lock(&self.known);
+            let known = self.opened(patience);
             (known.status.clone(), known.whereabouts.clone())
         };
         self.correct(&mut status, whereabouts.as_ref());

@@ -197,6 +197,10 @@ fn a_root_that_is_away_is_missing_and_then_watched_again() {
     let hint = format!("`stepback -C {} rewind` makes it again", root.display());
     assert_eq!(status.warnings.len(), 1);
     assert!(status.warnings[0].hint.contains(&hint), "{status:?}");
+    assert!(
+        status.warnings[0].hint.contains("`stepback attach NEWPATH`"),
+        "{status:?}"
+    );
     // What the actor itself tells is the same.
     eventually("the actor knows", || {
         server.daemon.roots()[0].told().state == RootState::Missing

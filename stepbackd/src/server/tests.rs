@@ -16,7 +16,7 @@ use stepback_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::{Limits, Seldom};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::paths::Paths;
@@ -39,6 +39,7 @@ impl Server {
         let paths = Paths {
             socket: dir.path().join("s.sock"),
             config: state.join("c"),
+            config_is_named: false,
             state,
         };
         paths.make_state().unwrap();
@@ -366,4 +367,13 @@ fn a_follower_ends_with_the_daemon_and_shutdown_is_answered() {
         Some(Answer::Done(Reply::Empty))
     );
     assert!(server.daemon.shutdown.is_cancelled());
+}
+
+#[test]
+fn what_is_true_again_and_again_is_said_once_a_minute() {
+    let (mut seldom, start) = (Seldom::default(), Instant::now());
+    let said: Vec<u64> = (0..=1210)
+        .filter(|tenth| seldom.is_due(start + Duration::from_millis(tenth * 100)))
+        .collect();
+    assert_eq!(said, [0, 600, 1200]);
 }
