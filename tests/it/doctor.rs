@@ -51,7 +51,7 @@ fn all_is_well_and_nothing_is_started() {
         "note",
         "stepback hooks install claude-code",
     );
-    fs::remove_dir(sandbox.home().join(".claude")).unwrap();
+    fs::remove_dir_all(sandbox.home().join(".claude")).unwrap();
     let said = project.stepback(&["doctor"]).exits(0).text();
     assert!(said.ends_with("all is well\n"), "{said}");
     for check in [
