@@ -51,7 +51,10 @@ pub fn main() -> u8 {
 
 fn act(cli: Cli, printer: Printer) -> Result<u8> {
     let environment = Environment::read()?;
-    let endpoint = Endpoint::new(&environment);
+    let mut endpoint = Endpoint::new(&environment);
+    if cli.command.is_about_the_daemon() {
+        endpoint = endpoint.soon_told();
+    }
     let app = App {
         environment,
         endpoint,

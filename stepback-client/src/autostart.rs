@@ -14,7 +14,7 @@ use crate::child;
 use crate::connection::{Connection, Endpoint, Probe};
 use crate::environment::{Environment, is_program};
 use crate::error::{Error, Result};
-use crate::{confined, service};
+use crate::{bounded, confined, service};
 
 /// How long `stepbackd --daemonize` may take. It returns once the daemon answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ pub fn start(endpoint: &Endpoint, environment: &Environment) -> Result<Connectio
 
 /// `None` when there is no unit for this daemon, or its manager can't start it: an own start tells why it fails.
 fn through_service(endpoint: &Endpoint, environment: &Environment) -> Result<Option<Connection>> {
-    if service::start(environment) != Some(true) {
+    if service::start(environment, endpoint.start_patience()) != Some(true) {
         return Ok(None);
     }
     match endpoint.probe()? {
@@ -138,11 +138,8 @@ fn directly(endpoint: &Endpoint, environment: &Environment) -> Result<Connection
 /// When it couldn't, or the binary isn't found. A binary that is too old to tell is left to its start.
 pub fn check(endpoint: &Endpoint, environment: &Environment) -> Result<()> {
     let binary = known_binary(endpoint, environment)?;
-    let ended = Command::new(&binary)
-        .arg(CHECK)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| not_run(&binary, &e))?;
+    let ended =
+        bounded::output(Command::new(&binary).arg(CHECK), START_TIMEOUT).map_err(|e| not_run(&binary, &e))?;
     if ended.status.success() || ended.status.code() == Some(EX_OPTION) {
         return Ok(());
     }

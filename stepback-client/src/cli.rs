@@ -106,6 +106,13 @@ pub enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// Whether it tells or mends what is wrong with the daemon: then one that hangs isn't waited for long.
+    pub const fn is_about_the_daemon(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Daemon(_) | Self::Doctor)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

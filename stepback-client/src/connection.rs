@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::getsockopt;
 #[cfg(not(target_os = "linux"))]
 use nix::sys::socket::sockopt::LocalPeerCred;
@@ -17,10 +19,17 @@ use stepback_proto::{Answer, Hello, Item, MAGIC, Note, PROTOCOL, Progress, Reply
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::process;
 
 /// How long the daemon may take for its first word. It answers a hello at once unless it is stopped or its queue of
 /// connections is full.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same where the daemon itself is what is asked about.
+const SOON: Duration = Duration::from_secs(5);
+
+/// How long the service manager may take to start a daemon. It says so once that answers.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes of a socket's path that a `sockaddr_un` surely takes on every system.
 const SUN_PATH_MAX: usize = 100;
@@ -41,6 +50,8 @@ pub enum Probe {
 pub struct Endpoint {
     /// How long a daemon may take for its first word.
     patience: Duration,
+    /// How long the service manager may take to start one.
+    start_patience: Duration,
     explicit: Option<PathBuf>,
     default: PathBuf,
     state: PathBuf,
@@ -56,18 +67,33 @@ impl Endpoint {
         };
         Self {
             patience: WELCOME_TIMEOUT,
+            start_patience: START_TIMEOUT,
             explicit: environment.socket.clone(),
             default,
             state,
         }
     }
 
-    /// The same, but with a daemon that has to answer within `patience`.
+    /// The same, but with a daemon that has to answer, or to be started by the service manager, within `patience`.
     pub fn with_patience(&self, patience: Duration) -> Self {
         Self {
             patience,
+            start_patience: patience,
             ..self.clone()
         }
+    }
+
+    /// The same for a command that is about the daemon itself: one that hangs is what it is there to tell.
+    pub fn soon_told(&self) -> Self {
+        Self {
+            patience: SOON,
+            ..self.clone()
+        }
+    }
+
+    /// How long the service manager may take to start the daemon.
+    pub const fn start_patience(&self) -> Duration {
+        self.start_patience
     }
 
     /// The daemon's state directory.
@@ -83,6 +109,22 @@ impl Endpoint {
     /// The process of the daemon that serves, or that served last and was killed, as it wrote it down.
     pub fn recorded_pid(&self) -> Option<u32> {
         Some(self.note()?.pid)
+    }
+
+    /// The process that serves our state directory, whether it answers or not: it has written itself down, it runs the
+    /// daemon's program, and somebody holds the lock of the state directory, which that program does as long as it lives.
+    pub fn serving_pid(&self) -> Option<u32> {
+        self.recorded_pid()
+            .filter(|pid| process::is_daemon(*pid) && self.is_locked())
+    }
+
+    fn is_locked(&self) -> bool {
+        File::open(self.state.join("lock")).is_ok_and(|file| {
+            matches!(
+                Flock::lock(file, FlockArg::LockSharedNonblock),
+                Err((_, Errno::EWOULDBLOCK))
+            )
+        })
     }
 
     /// The socket that a daemon is looked for first: `STEPBACK_SOCKET`, else what `STATE/daemon.json` names, else the
@@ -108,12 +150,23 @@ impl Endpoint {
 
     fn look(&self) -> Result<Probe> {
         let first = self.socket();
-        match probe(&first, self.patience)? {
+        match self.named(&first, probe(&first, self.patience))? {
             // What the file names is from a daemon that died; another may be at the usual place.
             Probe::Absent if self.explicit.is_none() && first != self.default => {
-                probe(&self.default, self.patience)
+                self.named(&self.default, probe(&self.default, self.patience))
             }
             found => Ok(found),
+        }
+    }
+
+    /// Adds to a silence at this socket the process that has it.
+    fn named(&self, socket: &Path, found: Result<Probe>) -> Result<Probe> {
+        match found {
+            Err(Error::Silent { pid: None, why }) if self.recorded().as_deref() == Some(socket) => {
+                let pid = self.serving_pid();
+                Err(Error::Silent { pid, why })
+            }
+            found => found,
         }
     }
 
@@ -162,11 +215,11 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
         Ok(welcome) => welcome,
         Err(FrameError::Io(e)) if hung_up(&e) => return Ok(Probe::Absent),
         Err(FrameError::Io(e)) => {
-            return Err(Error::Silent(format!("{}: {}", socket.display(), silence(&e))));
+            return Err(Error::silent(format!("{}: {}", socket.display(), silence(&e))));
         }
         Err(other) => {
             let socket = socket.display();
-            return Err(Error::Silent(format!(
+            return Err(Error::silent(format!(
                 "{socket} isn't a stepback daemon's socket: {other}"
             )));
         }
@@ -241,7 +294,7 @@ impl Connection {
                 Ok(Some(Answer::Done(reply))) => return Ok(reply),
                 Ok(Some(Answer::Failed(failure))) => return Err(Error::Told(failure)),
                 Ok(None) => return Err(Error::Lost(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
-                Err(FrameError::Io(e)) if timed_out(&e) => return Err(Error::Silent(silence(&e))),
+                Err(FrameError::Io(e)) if timed_out(&e) => return Err(Error::silent(silence(&e))),
                 Err(e) => return Err(Error::Lost(e)),
             }
         }

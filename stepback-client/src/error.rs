@@ -29,8 +29,12 @@ pub enum Error {
     #[error("the daemon can't start: {why}")]
     NotStarted { why: String, hint: String, config: bool },
     /// Something answers, but doesn't go on.
-    #[error("the daemon doesn't answer: {0}")]
-    Silent(String),
+    #[error("the daemon{} doesn't answer: {why}", numbered(*.pid))]
+    Silent {
+        /// Its process, where that is known for sure.
+        pid: Option<u32>,
+        why: String,
+    },
     /// Another user listens at the socket.
     #[error("user {who} listens at {}, not this one", socket.display())]
     Stranger { socket: PathBuf, who: u32 },
@@ -66,13 +70,21 @@ impl Error {
         }
     }
 
+    /// A silence of nobody knows whom.
+    pub fn silent(why: impl Into<String>) -> Self {
+        Self::Silent {
+            pid: None,
+            why: why.into(),
+        }
+    }
+
     /// The kind, as in `--json`.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Told(failure) => failure.kind,
             Self::Usage { .. } => FailureKind::Usage,
             Self::Declined { .. } => FailureKind::Declined,
-            Self::Absent { .. } | Self::Silent(_) | Self::Lost(_) => FailureKind::DaemonUnavailable,
+            Self::Absent { .. } | Self::Silent { .. } | Self::Lost(_) => FailureKind::DaemonUnavailable,
             Self::NotStarted { config: true, .. } => FailureKind::Config,
             Self::NotStarted { .. } => FailureKind::DaemonUnavailable,
             Self::Stranger { .. } => FailureKind::Permission,
@@ -108,7 +120,10 @@ impl Error {
                  STEPBACK_STATE_DIR to places of your own"
                     .into()
             }
-            Self::Silent(_) => {
+            Self::Silent { pid: Some(_), .. } => {
+                "`stepback daemon restart` ends it and starts another; nothing that is saved is lost".into()
+            }
+            Self::Silent { pid: None, .. } => {
                 "see `stepback daemon logs`; if it hangs, end the process that STATE/daemon.json names".into()
             }
             Self::Lost(_) => {
@@ -144,6 +159,11 @@ impl<T> At<T> for io::Result<T> {
             source,
         })
     }
+}
+
+/// ` (pid N)`, if it is known.
+pub fn numbered(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
 fn mismatch(welcome: &Welcome) -> String {

@@ -9,6 +9,7 @@
 mod agents;
 mod app;
 mod autostart;
+mod bounded;
 mod child;
 mod cli;
 mod commands;

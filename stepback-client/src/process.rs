@@ -49,7 +49,19 @@ pub fn is_daemon(pid: u32) -> bool {
 /// # Errors
 /// When it is another user's.
 pub fn terminate(pid: u32) -> Result<()> {
-    match signal::kill(id(pid), Signal::SIGTERM) {
+    send(pid, Signal::SIGTERM)
+}
+
+/// Ends the process at once, also one that is stopped. One that is gone already is fine.
+///
+/// # Errors
+/// When it is another user's.
+pub fn kill(pid: u32) -> Result<()> {
+    send(pid, Signal::SIGKILL)
+}
+
+fn send(pid: u32, what: Signal) -> Result<()> {
+    match signal::kill(id(pid), what) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(e) => Err(Error::Io {
             path: format!("process {pid}").into(),

@@ -61,6 +61,13 @@ pub struct Introduced {
     request: Request,
 }
 
+impl Introduced {
+    /// Whether the request is answered at once, whatever else goes on.
+    pub fn is_short(&self) -> bool {
+        matches!(self.request.verb, Verb::Ping | Verb::Shutdown)
+    }
+}
+
 /// Takes hello and request, within `patience` together. `large` bounds how many requests that are larger than usual are
 /// read at once, of all connections.
 ///

@@ -21,6 +21,10 @@ use crate::daemon::Daemon;
 /// Requests that are served at once; further ones are told `busy`.
 pub const CONNECTIONS_MAX: usize = 128;
 
+/// Places beyond those for requests that are answered at once (who are you, end): a daemon that is full can still be asked
+/// and stopped.
+const SHORT_MAX: usize = 8;
+
 /// Connections that may be without a whole request at once; those beyond wait in the socket's queue for a moment.
 const INTRODUCTIONS_MAX: usize = 128;
 
@@ -88,6 +92,7 @@ pub async fn serve(
 ) {
     let tasks = TaskTracker::new();
     let served = Arc::new(Semaphore::new(limits.connections));
+    let short = Arc::new(Semaphore::new(SHORT_MAX));
     let large = Arc::new(Semaphore::new(LARGE_MAX));
     let mut hall = Hall::new();
     let mut refusals = Seldom::default();
@@ -117,7 +122,8 @@ pub async fn serve(
         let Some(Some(guest)) = daemon.shutdown.run_until_cancelled(hall.enter()).await else {
             break;
         };
-        let (daemon, served, large) = (Arc::clone(&daemon), Arc::clone(&served), Arc::clone(&large));
+        let (daemon, large) = (Arc::clone(&daemon), Arc::clone(&large));
+        let (served, short) = (Arc::clone(&served), Arc::clone(&short));
         tasks.spawn(async move {
             let introduction = connection::introduce(stream, large, limits.patience);
             let introduced = match guest.leaves.run_until_cancelled(introduction).await {
@@ -126,7 +132,13 @@ pub async fn serve(
                 None => return tracing::debug!("a silent connection made room"),
             };
             drop(guest);
-            let ended = match served.try_acquire_owned() {
+            let place = served
+                .try_acquire_owned()
+                .or_else(|full| match introduced.is_short() {
+                    true => short.try_acquire_owned(),
+                    false => Err(full),
+                });
+            let ended = match place {
                 Ok(_permit) => connection::serve(daemon, introduced).await,
                 Err(_) => connection::refuse(introduced, REFUSAL_PATIENCE).await,
             };

@@ -122,6 +122,58 @@ fn a_daemon_that_hangs_is_named_with_its_process() {
 }
 
 #[test]
+fn a_frozen_daemon_is_named_soon_and_can_be_replaced() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    daemon.signal(Signal::SIGSTOP);
+    let who = format!("(pid {})", daemon.pid());
+    let began = Instant::now();
+    let said = project.stepback(&["status"]).exits(1);
+    assert_eq!(
+        said.text(),
+        format!("not protected: the daemon {who} doesn't answer\n")
+    );
+    let told = project.stepback(&["daemon", "status"]).exits(1).stderr;
+    assert!(
+        told.contains(&who) && told.contains("stepback daemon restart"),
+        "{told}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    let told = project.stepback(&["doctor"]).exits(1).text();
+    assert!(told.contains(&who), "{told}");
+    assert!(!project.stepback(&["daemon", "logs"]).exits(0).text().is_empty());
+    project.stepback(&["daemon", "restart"]).exits(0);
+    assert_ne!(sandbox.daemon_pid(), Some(daemon.pid()));
+    assert_eq!(daemon.ended(Duration::from_secs(5)), None, "killed");
+    assert_eq!(project.ids(), [1]);
+}
+
+#[test]
+fn who_only_looks_like_a_frozen_daemon_is_not_killed() {
+    let sandbox = Sandbox::alone();
+    let dir = sandbox.dir().join("run/stepback");
+    private_dir(&dir);
+    // It listens and says nothing; the note names a process that is no daemon, and nobody holds the lock.
+    let _listener = UnixListener::bind(socket(&sandbox)).unwrap();
+    let mut other = foreign(&sandbox);
+    let note = format!(
+        r#"{{"pid":{},"socket":"{}","version":"0.0.1"}}"#,
+        other.child().id(),
+        socket(&sandbox).display()
+    );
+    private_dir(&sandbox.state());
+    File::create(sandbox.state().join("lock")).unwrap();
+    fs::write(sandbox.state().join("daemon.json"), note).unwrap();
+    let said = sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(1);
+    assert!(said.stderr.contains("doesn't answer"), "{said:#?}");
+    assert!(other.child().try_wait().unwrap().is_none(), "it lives");
+    fs::remove_file(sandbox.state().join("daemon.json")).unwrap();
+}
+
+#[test]
 fn fifty_shells_at_once_have_one_daemon() {
     let sandbox = Sandbox::alone();
     let project = sandbox.project("p");

@@ -1,10 +1,12 @@
 //! Twenty clients at once on three roots.
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stepback_proto::{Hello, MAGIC, PROTOCOL, Request, Verb, Welcome, frame};
 use stepback_tests::{Project, Random, Sandbox, Snapshot, eventually};
 
 const CLIENTS: u64 = 20;
@@ -99,15 +101,40 @@ fn one_too_many_is_told_that_the_daemon_is_busy() {
     let project = sandbox.project("p");
     project.attach();
     let socket = project.json(&["daemon", "status"])["socket"].clone();
-    let connect = |_| UnixStream::connect(socket.as_str().unwrap()).unwrap();
-    let idle: Vec<_> = (0..128).map(connect).collect();
+    let hello = Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL,
+    };
+    let follow = Request {
+        place: Path::new("/").into(),
+        verb: Verb::Watch,
+    };
+    let followers = || -> Vec<_> {
+        let connect = |_| {
+            let mut stream = UnixStream::connect(socket.as_str().unwrap()).unwrap();
+            frame::write(&mut stream, &hello).unwrap();
+            frame::read::<Welcome>(&mut stream).unwrap().unwrap();
+            frame::write(&mut stream, &follow).unwrap();
+            stream
+        };
+        (0..140).map(connect).collect()
+    };
+    let held = followers();
+    eventually("it is full", Duration::from_secs(20), || {
+        project.stepback(&["roots"]).code() == 1
+    });
     project.fails(&["roots"], 1, "busy");
-    let more: Vec<_> = (0..70).map(connect).collect();
-    project.fails(&["roots"], 1, "busy");
-    drop((idle, more));
+    drop(held);
     eventually("there is room again", Duration::from_secs(20), || {
         project.stepback(&["roots"]).code() == 0
     });
+    // A full one still says who it is, and ends.
+    let _held = followers();
+    eventually("it is full again", Duration::from_secs(20), || {
+        project.stepback(&["roots"]).code() == 1
+    });
+    project.stepback(&["daemon", "status"]).exits(0);
+    project.stepback(&["daemon", "stop"]).exits(0);
 }
 
 #[test]

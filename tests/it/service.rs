@@ -6,19 +6,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use stepback_tests::{Guarded, Sandbox, eventually, eventually_some, finish, start};
 
 /// Does what systemd would with the user units that it finds, and writes down what it was asked. With a file `no-bus`
-/// beside it, it is as where no user manager runs.
+/// beside it, it is as where no user manager runs; with `hangs` it never ends, with `no-start` it can't start anything.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >> "$here/asked"
 if [ -e "$here/no-bus" ]; then echo 'Failed to connect to bus: No medium found' >&2; exit 1; fi
 unit="$XDG_CONFIG_HOME/systemd/user/stepbackd.service"
 [ "$1" = --user ] || exit 9
+if [ -e "$here/hangs" ]; then exec sleep 600; fi
+if [ -e "$here/no-$2" ]; then echo 'Job failed.' >&2; exit 1; fi
 case "$2" in
 daemon-reload | reset-failed) ;;
 enable | start)
@@ -273,6 +275,75 @@ fn without_a_manager_install_says_what_to_type_and_leaves_nothing() {
     let none = [("PATH", "/nonexistent")];
     let said = project.stepback_env(&["daemon", "install"], &none).exits(1);
     assert!(said.stderr.contains("systemctl is not in PATH"), "{said:#?}");
+}
+
+#[test]
+fn a_manager_that_hangs_stops_no_command() {
+    let sandbox = with_systemd();
+    let project = sandbox.project("p");
+    project.stepback(&["daemon", "install"]).exits(0);
+    project.stepback(&["daemon", "stop"]).exits(0);
+    fs::write(sandbox.dir().join("fake/hangs"), "").unwrap();
+    let before = asked(&sandbox);
+    let began = Instant::now();
+    let said = project.stepback(&["run", "--", "echo", "ran"]).exits(0);
+    assert_eq!(said.text(), "ran\n");
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    assert!(asked(&sandbox).len() > before.len(), "it was asked");
+    assert!(project.stepback(&["session", "show"]).code() == 0, "{said:#?}");
+    let said = project.stepback(&["daemon", "install"]).exits(1);
+    assert!(said.stderr.contains("hasn't ended within"), "{said:#?}");
+    project.stepback(&["daemon", "status"]).exits(0);
+    project.stepback(&["daemon", "stop"]).exits(0);
+}
+
+#[test]
+fn an_install_that_fails_leaves_all_as_it_was() {
+    let sandbox = with_systemd();
+    let project = sandbox.project("p");
+    project.attach();
+    let fails = sandbox.dir().join("fake/no-enable");
+    fs::write(&fails, "").unwrap();
+    let said = project.stepback(&["daemon", "install"]).exits(1);
+    assert!(said.stderr.contains("Job failed"), "{said:#?}");
+    assert!(!sandbox.home().join(".config/systemd").exists());
+    // One ran before, so that one runs after.
+    project.stepback(&["daemon", "status"]).exits(0);
+
+    fs::remove_file(&fails).unwrap();
+    project.stepback(&["daemon", "install"]).exits(0);
+    let unit = units(&sandbox).join("stepbackd.service");
+    let old = fs::read(&unit).unwrap();
+    fs::write(&fails, "").unwrap();
+    let config = sandbox.dir().join("c.toml");
+    fs::write(&config, "").unwrap();
+    let other = [("STEPBACK_CONFIG", config.to_str().unwrap())];
+    project.stepback_env(&["daemon", "install"], &other).exits(1);
+    assert_eq!(fs::read(&unit).unwrap(), old, "the unit of before");
+    project.stepback(&["daemon", "status"]).exits(0);
+}
+
+#[test]
+fn a_unit_that_was_changed_by_hand_is_left_alone() {
+    let sandbox = with_systemd();
+    let project = sandbox.project("p");
+    project.stepback(&["daemon", "install"]).exits(0);
+    let unit = units(&sandbox).join("stepbackd.service");
+    let mut text = fs::read_to_string(&unit).unwrap();
+    text = text.replace("[Service]\n", "[Service]\nNice=5\n");
+    fs::write(&unit, &text).unwrap();
+    let said = project.stepback(&["daemon", "install"]).exits(1);
+    assert!(
+        said.stderr.contains(unit.to_str().unwrap()) && said.stderr.contains("hint: "),
+        "{said:#?}"
+    );
+    let said = project.stepback(&["daemon", "uninstall"]).exits(0).text();
+    assert!(said.contains("changed by hand and stays"), "{said}");
+    assert_eq!(fs::read_to_string(&unit).unwrap(), text);
+    fs::remove_file(&unit).unwrap();
+    project.stepback(&["daemon", "install"]).exits(0);
+    project.stepback(&["daemon", "uninstall"]).exits(0);
+    assert!(!unit.exists());
 }
 
 #[test]

@@ -24,6 +24,12 @@ use crate::service;
 /// How long a daemon may take to go. It takes the pending checkpoints and exits within 5 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long one that doesn't answer may take to go when it is asked by a signal, before it is killed.
+const SILENT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long it may take to say who it is, or that it will go.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How often it is looked whether the daemon is gone.
 const STOP_POLL: Duration = Duration::from_millis(10);
 
@@ -94,12 +100,19 @@ fn install(app: &App) -> Result<u8> {
     let binary = autostart::known_binary(&app.endpoint, &app.environment)?;
     let binary = std::path::absolute(&binary).at(&binary)?;
     autostart::check(&app.endpoint, &app.environment)?;
-    let new = service::put(&app.environment, &binary)?;
-    // One that was started by hand makes room for the one that the manager looks after.
-    if new || !by_manager(app)? {
-        stop(app)?;
+    let before = service::put(&app.environment, &binary)?;
+    let mut stopped = None;
+    if let Err(e) = hand_over(app, &before, &mut stopped) {
+        service::take_back(&app.environment, &before)?;
+        // Whoever had a daemon before has one after.
+        if stopped.is_some()
+            && let Err(other) = autostart::start(&app.endpoint, &app.environment)
+        {
+            app.printer
+                .warn(&format!("the daemon that ran was stopped, and: {other}"));
+        }
+        return Err(e);
     }
-    service::enable(&app.environment)?;
     start(app)?;
     let file = service::installed(&app.environment).map(|unit| unit.file);
     app.printer.note(&format!(
@@ -109,11 +122,20 @@ fn install(app: &App) -> Result<u8> {
     Ok(0)
 }
 
+/// Has the service manager start the daemon; one that was started by hand makes room for it, and is told in `stopped`.
+fn hand_over(app: &App, before: &service::Before, stopped: &mut Option<u32>) -> Result<()> {
+    if before.is_changed() || !by_manager(app)? {
+        *stopped = stop(app)?;
+    }
+    service::enable(&app.environment)
+}
+
 /// Whether the daemon that runs is one that systemd started.
 fn by_manager(app: &App) -> Result<bool> {
-    Ok(match service::look(&app.endpoint, &app.environment)? {
-        Probe::Ready(connection) => service::looks_after(ping(connection)?.pid),
-        Probe::WrongVersion(_) | Probe::Absent => false,
+    Ok(match service::look(&app.endpoint, &app.environment) {
+        Ok(Probe::Ready(connection)) => ping(connection).is_ok_and(|info| service::looks_after(info.pid)),
+        Ok(Probe::WrongVersion(_) | Probe::Absent) | Err(Error::Silent { .. }) => false,
+        Err(e) => return Err(e),
     })
 }
 
@@ -122,13 +144,22 @@ fn uninstall(app: &App) -> Result<u8> {
     service::remove(&app.environment)?;
     let left = service::installed(&app.environment);
     // One that was started by hand goes on.
-    let running = match service::look(&app.endpoint, &app.environment)? {
-        Probe::Ready(connection) => Some(ping(connection)?),
-        Probe::WrongVersion(_) | Probe::Absent => None,
+    let running = match service::look(&app.endpoint, &app.environment) {
+        Ok(Probe::Ready(connection)) => ping(connection).map(Some),
+        Ok(Probe::WrongVersion(_) | Probe::Absent) => Ok(None),
+        Err(e) => Err(e),
     };
-    report(app, running.as_ref())?;
+    if let Ok(info) = &running {
+        report(app, info.as_ref())?;
+    }
     if !app.printer.json {
         app.printer.text(&match (unit, left) {
+            (_, Some(left)) if left.own => {
+                format!(
+                    "disabled; {} was changed by hand and stays\n",
+                    left.file.display()
+                )
+            }
             (_, Some(left)) => format!(
                 "disabled; {} belongs to a package and stays\n",
                 left.file.display()
@@ -137,7 +168,7 @@ fn uninstall(app: &App) -> Result<u8> {
             (None, None) => "not installed\n".into(),
         })?;
     }
-    Ok(0)
+    running.map(|_| 0)
 }
 
 fn status(app: &App) -> Result<u8> {
@@ -200,6 +231,7 @@ fn ping(connection: Connection) -> Result<DaemonInfo> {
 }
 
 fn ask(connection: Connection, verb: Verb) -> Result<Reply> {
+    connection.limit(Some(ANSWER_TIMEOUT))?;
     connection.ask(
         &Request {
             place: Path::new("/").into(),
@@ -211,11 +243,43 @@ fn ask(connection: Connection, verb: Verb) -> Result<Reply> {
 
 /// Stops the daemon and waits until its process is gone; its id, if one ran.
 fn stop(app: &App) -> Result<Option<u32>> {
+    let pid = match ask_to_stop(app) {
+        Err(Error::Silent { pid, why }) => {
+            // Of a socket that is recorded alone it is known whose it is.
+            let Some(pid) = pid.or_else(|| app.endpoint.serving_pid().filter(|_| !app.endpoint.is_named()))
+            else {
+                return Err(Error::Silent { pid, why });
+            };
+            end_silent(app, pid)?;
+            pid
+        }
+        asked => match asked? {
+            Some(pid) => pid,
+            None => return Ok(None),
+        },
+    };
+    if is_gone_within(pid, STOP_TIMEOUT) {
+        return Ok(Some(pid));
+    }
+    Err(Error::Told(Failure {
+        kind: FailureKind::Busy,
+        message: format!(
+            "the daemon (pid {pid}) is still there after {} s",
+            STOP_TIMEOUT.as_secs()
+        ),
+        hint: format!(
+            "see `stepback daemon logs`; `kill -9 {pid}` ends it, `stepback recover` mends what it left"
+        ),
+    }))
+}
+
+/// Asks the daemon to end; its process, if one ran.
+fn ask_to_stop(app: &App) -> Result<Option<u32>> {
     let pid = match service::look(&app.endpoint, &app.environment)? {
         Probe::Absent => return Ok(None),
         Probe::WrongVersion(welcome) => {
             if !process::is_daemon(welcome.pid) {
-                return Err(Error::Silent(format!(
+                return Err(Error::silent(format!(
                     "what listens at {} says that it is process {}, which is no stepbackd",
                     app.endpoint.socket().display(),
                     welcome.pid
@@ -238,23 +302,36 @@ fn stop(app: &App) -> Result<Option<u32>> {
             pid
         }
     };
-    let deadline = Instant::now() + STOP_TIMEOUT;
+    Ok(Some(pid))
+}
+
+/// Ends a daemon that doesn't answer: by the service manager, which else would start it again; by a signal, after which
+/// it takes the pending checkpoints if it can; by force.
+fn end_silent(app: &App, pid: u32) -> Result<()> {
+    if service::stop(&app.environment, pid) {
+        return Ok(());
+    }
+    process::terminate(pid)?;
+    // Looked at again: by then the number may be another's.
+    if !is_gone_within(pid, SILENT_STOP_TIMEOUT) && app.endpoint.serving_pid() == Some(pid) {
+        process::kill(pid)?;
+        app.printer.warn(&format!(
+            "the daemon (pid {pid}) didn't answer and was killed; nothing that is saved is lost"
+        ));
+    }
+    Ok(())
+}
+
+/// Waits until the process is gone, for so long at most; whether it is.
+fn is_gone_within(pid: u32, wait: Duration) -> bool {
+    let deadline = Instant::now() + wait;
     while process::is_there(pid) {
         if Instant::now() > deadline {
-            return Err(Error::Told(Failure {
-                kind: FailureKind::Busy,
-                message: format!(
-                    "the daemon (pid {pid}) is still there after {} s",
-                    STOP_TIMEOUT.as_secs()
-                ),
-                hint: format!(
-                    "see `stepback daemon logs`; `kill -9 {pid}` ends it, `stepback recover` mends what it left"
-                ),
-            }));
+            return false;
         }
         thread::sleep(STOP_POLL);
     }
-    Ok(Some(pid))
+    true
 }
 
 fn logs(app: &App, follow: bool) -> Result<u8> {
@@ -339,9 +416,14 @@ fn journal(app: &App, follow: bool) -> Result<u8> {
 /// The log file that the running daemon names, else where one logs by default; `None` when it logs to the journal.
 fn log_file(app: &App) -> Result<Option<PathBuf>> {
     let default = app.endpoint.state().join("log/stepbackd.log");
-    Ok(match service::look(&app.endpoint, &app.environment)? {
-        Probe::Ready(connection) => ping(connection)?.log.map(|log| log.as_path().to_owned()),
-        Probe::WrongVersion(_) | Probe::Absent => {
+    let found = match service::look(&app.endpoint, &app.environment) {
+        // What it said before it fell silent is what is wanted then.
+        Err(Error::Silent { .. }) => None,
+        found => Some(found?),
+    };
+    Ok(match found {
+        Some(Probe::Ready(connection)) => ping(connection)?.log.map(|log| log.as_path().to_owned()),
+        Some(Probe::WrongVersion(_) | Probe::Absent) | None => {
             Some(default).filter(|file| file.exists() || service::installed(&app.environment).is_none())
         }
     })

@@ -4,14 +4,14 @@ use owo_colors::Style;
 use serde_json::json;
 
 use crate::app::App;
-use crate::doctor::{self, Finding, Severity};
+use crate::doctor::{self, Examined, Finding, Severity};
 use crate::error::Result;
 use crate::render::path::one_line;
 use crate::render::{count, paint};
 
 pub fn run(app: &App) -> Result<u8> {
     let checks = doctor::examine(app);
-    let findings: Vec<&Finding> = checks.iter().flat_map(|(_, _, findings)| findings).collect();
+    let findings: Vec<&Finding> = checks.iter().flat_map(|made| &made.findings).collect();
     let attention = findings.iter().filter(|f| f.severity > Severity::Note).count();
     if app.printer.json {
         let list: Vec<_> = findings
@@ -22,9 +22,17 @@ pub fn run(app: &App) -> Result<u8> {
             .json(&json!({"ok": attention == 0, "findings": list}))?;
     } else {
         let mut text = String::new();
-        for (check, fine, findings) in &checks {
-            if findings.is_empty() {
-                text += &line(app, "ok", Style::new().green(), check, fine);
+        for Examined {
+            check,
+            words,
+            skipped,
+            findings,
+        } in &checks
+        {
+            if *skipped {
+                text += &line(app, "skipped", Style::new().yellow(), check, words);
+            } else if findings.is_empty() {
+                text += &line(app, "ok", Style::new().green(), check, words);
             }
             for f in findings {
                 let style = match f.severity {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use stepback_proto::{Item, Reply, RootState, Status, Verb};
 
 use crate::app::App;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, numbered};
 use crate::render::path::shown;
 use crate::render::{json, status};
 
@@ -20,13 +20,13 @@ pub struct Args {
 
 pub fn run(app: &App, args: &Args) -> Result<u8> {
     let (items, reply) = match app.collect(Verb::Status { verify: args.verify }) {
-        Err(e) if !app.printer.json && nobody_watches(&e) => {
-            let place = shown(&app.place()?.into());
-            app.printer
-                .text(&format!("not protected: no daemon watches {place}\n"))?;
+        Err(e) => {
+            if let (false, Some(line)) = (app.printer.json, unprotected(app, &e)?) {
+                app.printer.text(&line)?;
+            }
             return Err(e);
         }
-        answer => answer?,
+        Ok(answer) => answer,
     };
     let Reply::Status(answer) = reply else {
         return Err(Error::Unexpected("status"));
@@ -55,9 +55,19 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Whether the error says that there is no daemon, and none can be had.
-fn nobody_watches(error: &Error) -> bool {
-    matches!(error, Error::Absent { .. } | Error::NotStarted { .. })
+/// What to say of the directory when the error is that no daemon can be had.
+fn unprotected(app: &App, error: &Error) -> Result<Option<String>> {
+    Ok(match error {
+        Error::Absent { .. } | Error::NotStarted { .. } => {
+            let place = shown(&app.place()?.into());
+            Some(format!("not protected: no daemon watches {place}\n"))
+        }
+        Error::Silent { pid, .. } => Some(format!(
+            "not protected: the daemon{} doesn't answer\n",
+            numbered(*pid)
+        )),
+        _ => None,
+    })
 }
 
 /// The checkpoint that equals the directory; `None` too where that can't be asked, or where the answer would have to wait

@@ -49,6 +49,9 @@ pub fn daemon(patient: &Patient<'_>) -> Outcome {
 
 /// There are watches left.
 pub fn watches(patient: &Patient<'_>) -> Outcome {
+    if let Some(unanswered) = patient.unanswered() {
+        return unanswered;
+    }
     let used: u64 = patient.roots.iter().map(|root| root.watches()).sum();
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_watches")
         .ok()

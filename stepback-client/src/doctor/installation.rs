@@ -1,10 +1,15 @@
 //! Programs, settings, units.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use super::{DaemonFound, Outcome, Patient, Severity};
 use crate::autostart;
+use crate::bounded;
 use crate::service;
+
+/// How long a program may take to say its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -20,10 +25,7 @@ pub fn programs(patient: &Patient<'_>) -> Outcome {
             );
         }
     };
-    let said = Command::new(&binary)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output();
+    let said = bounded::output(Command::new(&binary).arg("--version"), VERSION_TIMEOUT);
     let shown = binary.display();
     match said {
         Ok(said) if said.status.success() => {
@@ -55,7 +57,7 @@ pub fn programs(patient: &Patient<'_>) -> Outcome {
 pub fn settings(patient: &Patient<'_>) -> Outcome {
     let app = patient.app;
     if autostart::known_binary(&app.endpoint, &app.environment).is_err() {
-        return Outcome::fine("not looked at without a daemon's program");
+        return Outcome::skipped("not looked at: there is no stepbackd");
     }
     match autostart::check(&app.endpoint, &app.environment) {
         Ok(()) => Outcome::fine("settings and registry can be read"),

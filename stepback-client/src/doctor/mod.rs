@@ -59,8 +59,10 @@ pub struct Finding {
 /// What a check came to.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What is fine, for people; may be empty.
+    /// What is fine, or why it wasn't looked at, for people; may be empty.
     pub fine: String,
+    /// It couldn't be looked at.
+    skipped: bool,
     found: Vec<(Severity, String, String)>,
 }
 
@@ -69,7 +71,16 @@ impl Outcome {
     fn fine(words: impl Into<String>) -> Self {
         Self {
             fine: words.into(),
-            found: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing can be said, with the reason.
+    fn skipped(why: impl Into<String>) -> Self {
+        Self {
+            fine: why.into(),
+            skipped: true,
+            ..Self::default()
         }
     }
 
@@ -100,6 +111,16 @@ pub struct Patient<'a> {
     roots: Vec<RootFound>,
 }
 
+impl Patient<'_> {
+    /// The outcome of a check that only the daemon can answer, when it doesn't.
+    fn unanswered(&self) -> Option<Outcome> {
+        match self.daemon {
+            DaemonFound::Runs(_) => None,
+            _ => Some(Outcome::skipped("not looked at: no daemon answers")),
+        }
+    }
+}
+
 /// The daemon, as it was found.
 enum DaemonFound {
     Runs(DaemonInfo),
@@ -127,11 +148,22 @@ const CHECKS: &[Check] = &[
     ("stores", roots::stores),
     ("clock", roots::clock),
     ("hooks", hooks::hooks),
-    ("hooks", hooks::hooks),
 ];
 
-/// Runs every check: its name, what is fine, and what was found.
-pub fn examine(app: &App) -> Vec<(&'static str, String, Vec<Finding>)> {
+/// A check that was made.
+pub struct Examined {
+    /// Its name.
+    pub check: &'static str,
+    /// What is fine, or why it couldn't be looked at.
+    pub words: String,
+    /// It couldn't be looked at.
+    pub skipped: bool,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+/// Runs every check.
+pub fn examine(app: &App) -> Vec<Examined> {
     let daemon = find_daemon(app);
     let roots = match daemon {
         DaemonFound::Runs(_) => roots::find(app),
@@ -151,7 +183,12 @@ pub fn examine(app: &App) -> Vec<(&'static str, String, Vec<Finding>)> {
                     message,
                     hint,
                 });
-            (*check, outcome.fine, findings.collect())
+            Examined {
+                check,
+                words: outcome.fine,
+                skipped: outcome.skipped,
+                findings: findings.collect(),
+            }
         })
         .collect()
 }
@@ -197,5 +234,19 @@ fn ask(
             why: "it has ended meanwhile".into(),
             hint: "see `stepback daemon logs`".into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_is_made_once() {
+        let mut names: Vec<_> = CHECKS.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{names:?}");
     }
 }

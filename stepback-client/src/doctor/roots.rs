@@ -72,6 +72,9 @@ fn plain_status(app: &App, path: &std::path::Path) -> Result<RootStatus> {
 
 /// Each is watched, and nothing is left unfinished.
 pub fn roots(patient: &Patient<'_>) -> Outcome {
+    if let Some(unanswered) = patient.unanswered() {
+        return unanswered;
+    }
     let mut outcome = Outcome::fine(count(
         patient.roots.len() as u64,
         "attached directory",
@@ -143,6 +146,9 @@ fn hint(warning: &Warning) -> String {
 
 /// Every checkpoint can be read.
 pub fn stores(patient: &Patient<'_>) -> Outcome {
+    if let Some(unanswered) = patient.unanswered() {
+        return unanswered;
+    }
     let mut outcome = Outcome::fine("verified");
     for root in &patient.roots {
         let Ok(status) = &root.status else { continue };
@@ -160,6 +166,9 @@ pub fn stores(patient: &Patient<'_>) -> Outcome {
 
 /// No checkpoint was made later than now.
 pub fn clock(patient: &Patient<'_>) -> Outcome {
+    if let Some(unanswered) = patient.unanswered() {
+        return unanswered;
+    }
     let now = Timestamp::now().as_millisecond();
     let ahead = patient.roots.iter().filter_map(|root| {
         let last = root.status.as_ref().ok()?.last?;

@@ -3,14 +3,18 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::{Installed, call, text, unlink, variables, write};
+use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, unlink, variables, write};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
 const LABEL: &str = "stepbackd";
 
 const AGENT_TEXT: &str = include_str!("../../../launchd/stepbackd.plist");
+
+/// What a comment begins and ends with.
+const COMMENT: [&str; 2] = ["<!-- ", " -->"];
 
 /// What the template has in place of the program.
 const PROGRAM: &str = "@BINDIR@/stepbackd";
@@ -35,12 +39,21 @@ pub fn installed(environment: &Environment) -> Option<Installed> {
     })
 }
 
-pub fn put(environment: &Environment, binary: &Path) -> Result<bool> {
+pub fn put(environment: &Environment, binary: &Path) -> Result<Before> {
     let file = file(environment).ok_or_else(|| Error::Environment {
         message: "HOME isn't set, so that there is no place for a launchd agent".into(),
         hint: "set HOME".into(),
     })?;
-    write(&file, &agent_text(environment, binary)?)
+    let text = agent_text(environment, binary)?;
+    write(&[(file, text)], COMMENT)
+}
+
+/// Takes back what [`put`] and [`enable`] have done to the file.
+pub fn take_back(environment: &Environment, before: &Before) -> Result<()> {
+    if before.was_empty() {
+        return remove(environment);
+    }
+    before.back()
 }
 
 pub fn enable(environment: &Environment) -> Result<()> {
@@ -48,21 +61,26 @@ pub fn enable(environment: &Environment) -> Result<()> {
         return Ok(());
     };
     // One that is loaded already would be refused.
-    let _ = launchctl(environment, &["bootout", &target()]);
-    launchctl(environment, &["bootstrap", &domain(), text(&file)?]).map_err(|e| Error::Environment {
-        message: format!("`launchctl bootstrap` failed: {e}"),
-        hint: "see `launchctl print`; `stepback daemon uninstall` takes the agent away".into(),
+    let _ = launchctl(environment, &["bootout", &target()], WORK_TIMEOUT);
+    launchctl(environment, &["bootstrap", &domain(), text(&file)?], WORK_TIMEOUT).map_err(|e| {
+        Error::Environment {
+            message: format!("`launchctl bootstrap` failed: {e}"),
+            hint: "nothing was installed; see `launchctl print`".into(),
+        }
     })
 }
 
-pub fn start(environment: &Environment) -> io::Result<()> {
-    launchctl(environment, &["kickstart", &target()])
+pub fn start(environment: &Environment, limit: Duration) -> io::Result<()> {
+    launchctl(environment, &["kickstart", &target()], limit)
 }
 
 pub fn remove(environment: &Environment) -> Result<()> {
     // One that isn't loaded needs no unloading.
-    let _ = launchctl(environment, &["bootout", &target()]);
-    file(environment).map_or(Ok(()), |file| unlink(&file))
+    let _ = launchctl(environment, &["bootout", &target()], WORK_TIMEOUT);
+    match file(environment) {
+        Some(file) if !fs::read_to_string(&file).is_ok_and(|text| !is_ours(&text, COMMENT)) => unlink(&file),
+        _ => Ok(()),
+    }
 }
 
 fn agent_text(environment: &Environment, binary: &Path) -> Result<String> {
@@ -116,11 +134,11 @@ fn target() -> String {
     format!("{}/{LABEL}", domain())
 }
 
-fn launchctl(environment: &Environment, args: &[&str]) -> io::Result<()> {
+fn launchctl(environment: &Environment, args: &[&str], limit: Duration) -> io::Result<()> {
     let program = environment
         .program("launchctl")
         .ok_or_else(|| io::Error::other("launchctl is not in PATH"))?;
-    call(&program, args).map(drop)
+    call(&program, args, limit).map(drop)
 }
 
 #[cfg(test)]
@@ -136,8 +154,9 @@ mod tests {
             ..Environment::default()
         };
         let binary = Path::new("/opt/a & b/stepbackd");
-        assert!(put(&environment, binary).unwrap());
-        assert!(!put(&environment, binary).unwrap(), "nothing is new");
+        assert!(put(&environment, binary).unwrap().is_changed());
+        let again = put(&environment, binary).unwrap();
+        assert!(!again.is_changed(), "nothing is new");
         let there = installed(&environment).unwrap();
         assert_eq!(there.program.as_deref(), Some(binary));
         assert_eq!(there.state, Path::new("/s/<&>"));

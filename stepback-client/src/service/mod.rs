@@ -6,8 +6,10 @@ mod systemd;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
+use crate::bounded;
 use crate::connection::{Endpoint, Probe};
 use crate::environment::Environment;
 use crate::error::{At, Error, Result};
@@ -17,6 +19,9 @@ pub use systemd::NAME;
 
 /// Whether launchd rather than systemd looks after services here.
 const LAUNCHD: bool = cfg!(target_os = "macos");
+
+/// How long the service manager may take to start or to end the daemon.
+const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A unit, or an agent, of the daemon's that is in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,16 +45,34 @@ pub fn installed(environment: &Environment) -> Option<Installed> {
     }
 }
 
-/// Puts the unit or agent in place, for the daemon `binary`; whether anything in it is new. Nothing is started.
+/// Puts the unit or agent in place, for the daemon `binary`; what was there before. Nothing is started.
 ///
 /// # Errors
-/// When no service manager answers, with what to do without one; when a file can't be written. Then nothing is left.
-pub fn put(environment: &Environment, binary: &Path) -> Result<bool> {
+/// When no service manager answers, with what to do without one; when there is a file that somebody else has written or
+/// changed; when one can't be written. Then all is as before.
+pub fn put(environment: &Environment, binary: &Path) -> Result<Before> {
     if LAUNCHD {
         launchd::put(environment, binary)
     } else {
         systemd::put(environment, binary)
     }
+}
+
+/// Takes back what [`put`] and [`enable`] did.
+///
+/// # Errors
+/// When a file can't be put back or removed.
+pub fn take_back(environment: &Environment, before: &Before) -> Result<()> {
+    if LAUNCHD {
+        launchd::take_back(environment, before)
+    } else {
+        systemd::take_back(environment, before)
+    }
+}
+
+/// Has the service manager end the daemon `pid`, if it looks after it; whether it did.
+pub fn stop(environment: &Environment, pid: u32) -> bool {
+    looks_after(pid) && systemd::stop(environment).is_ok()
 }
 
 /// Has the service manager start the daemon now and at each login.
@@ -64,7 +87,8 @@ pub fn enable(environment: &Environment) -> Result<()> {
     }
 }
 
-/// Takes out what [`put`] and [`enable`] did, the running daemon included. Nothing to take out is fine.
+/// Takes out what [`put`] and [`enable`] did, the running daemon included. Nothing to take out is fine. Files that
+/// somebody has changed since stay.
 ///
 /// # Errors
 /// When a file of ours can't be removed.
@@ -77,13 +101,13 @@ pub fn remove(environment: &Environment) -> Result<()> {
 }
 
 /// Has the service manager start the daemon, if there is a unit and it is for our state directory. `None` when there
-/// isn't, else whether it did. It returns when the daemon answers.
-pub fn start(environment: &Environment) -> Option<bool> {
+/// isn't, else whether it did, within `limit`. It returns when the daemon answers.
+pub fn start(environment: &Environment, limit: Duration) -> Option<bool> {
     installed(environment).filter(|unit| unit.state == environment.state)?;
     let started = if LAUNCHD {
-        launchd::start(environment)
+        launchd::start(environment, limit)
     } else {
-        systemd::start(environment)
+        systemd::start(environment, limit)
     };
     Some(started.is_ok())
 }
@@ -105,9 +129,9 @@ pub fn looks_after(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(NAME))
 }
 
-/// Runs a program of the service manager's to its end; its output.
-fn call(program: &Path, args: &[&str]) -> io::Result<String> {
-    let ended = Command::new(program).args(args).stdin(Stdio::null()).output()?;
+/// Runs a program of the service manager's to its end, which it has to come to within `limit`; its output.
+fn call(program: &Path, args: &[&str], limit: Duration) -> io::Result<String> {
+    let ended = bounded::output(Command::new(program).args(args), limit)?;
     if ended.status.success() {
         return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
     }
@@ -120,11 +144,105 @@ fn call(program: &Path, args: &[&str]) -> io::Result<String> {
     }))
 }
 
-/// Writes a file as a whole, unless it holds just that; whether it was new.
-fn write(file: &Path, text: &str) -> Result<bool> {
-    if fs::read(file).is_ok_and(|old| old == text.as_bytes()) {
-        return Ok(false);
+/// What was in place of the files that were written: the contents, or none. Those that were the same aren't in it.
+#[derive(Debug)]
+pub struct Before {
+    changed: Vec<(PathBuf, Option<String>)>,
+    all: usize,
+}
+
+impl Before {
+    /// Whether something is other than before.
+    pub fn is_changed(&self) -> bool {
+        !self.changed.is_empty()
     }
+
+    /// Whether there was none of these files.
+    fn was_empty(&self) -> bool {
+        self.changed.len() == self.all && self.changed.iter().all(|(_, old)| old.is_none())
+    }
+
+    /// Makes it all as before.
+    fn back(&self) -> Result<()> {
+        for (file, old) in &self.changed {
+            match old {
+                Some(old) => replace(file, old)?,
+                None => unlink(file)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes files of ours, each as a whole and with a seal in a comment, unless they hold just that.
+///
+/// # Errors
+/// When one of them is there and isn't ours, or can't be written; then all is as before.
+fn write(files: &[(PathBuf, String)], comment: [&str; 2]) -> Result<Before> {
+    let mut before = Before {
+        changed: Vec::new(),
+        all: files.len(),
+    };
+    for (file, text) in files {
+        let old = match fs::read(file) {
+            Ok(old) => String::from_utf8(old).map_err(|_| foreign(file))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                before.changed.push((file.clone(), None));
+                continue;
+            }
+            Err(e) => return Err(e).at(file),
+        };
+        if old != *text && !is_ours(&old, comment) {
+            return Err(foreign(file));
+        }
+        if old != sealed(text, comment) {
+            before.changed.push((file.clone(), Some(old)));
+        }
+    }
+    for (file, text) in files {
+        if before.changed.iter().all(|(changed, _)| changed != file) {
+            continue;
+        }
+        if let Err(e) = replace(file, &sealed(text, comment)) {
+            before.back()?;
+            return Err(e);
+        }
+    }
+    Ok(before)
+}
+
+fn foreign(file: &Path) -> Error {
+    Error::Environment {
+        message: format!(
+            "{} was written or changed by somebody else than `stepback daemon install`: it stays as it is",
+            file.display()
+        ),
+        hint: "move it away and install again; on systemd, `systemctl --user edit stepbackd` then adds settings of \
+               your own, which no install touches"
+            .into(),
+    }
+}
+
+/// What a seal says before its sum.
+const SEAL: &str = "Written by stepback daemon install; it leaves a changed file alone. Sum: ";
+
+/// The text with a last line by which it is known as ours, and as unchanged.
+fn sealed(text: &str, [open, close]: [&str; 2]) -> String {
+    // FNV-1a: against changes by people, not against forgers.
+    let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    format!("{text}{open}{SEAL}{sum:016x}{close}\n")
+}
+
+/// Whether a file with this text is as we wrote it.
+fn is_ours(text: &str, comment: [&str; 2]) -> bool {
+    text.rfind(&format!("{}{SEAL}", comment[0]))
+        .is_some_and(|at| sealed(&text[..at], comment) == text)
+}
+
+/// Writes a file as a whole.
+fn replace(file: &Path, text: &str) -> Result<()> {
     if let Some(dir) = file.parent() {
         fs::create_dir_all(dir).at(dir)?;
     }
@@ -133,8 +251,7 @@ fn write(file: &Path, text: &str) -> Result<bool> {
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
-    written.at(file)?;
-    Ok(true)
+    written.at(file)
 }
 
 /// Removes a file of ours; one that isn't there is fine.

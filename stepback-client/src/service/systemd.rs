@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::{Installed, call, text, unlink, variables, write};
+use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, unlink, variables, write};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
@@ -15,6 +16,12 @@ const SOCKET: &str = "stepbackd.socket";
 
 const SERVICE_TEXT: &str = include_str!("../../../systemd/stepbackd.service");
 const SOCKET_TEXT: &str = include_str!("../../../systemd/stepbackd.socket");
+
+/// How long the manager may take to read its units again.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a comment begins and ends with.
+const COMMENT: [&str; 2] = ["# ", ""];
 
 /// What the templates have in place of the program, and of the socket.
 const PROGRAM: &str = "@BINDIR@/stepbackd";
@@ -54,43 +61,63 @@ pub fn installed(environment: &Environment) -> Option<Installed> {
     })
 }
 
-pub fn put(environment: &Environment, binary: &Path) -> Result<bool> {
+pub fn put(environment: &Environment, binary: &Path) -> Result<Before> {
     let dir = own_dir(environment).ok_or_else(no_home)?;
     let service = service_text(environment, binary)?;
     let socket = socket_text(environment)?;
     // Before anything is written: without a manager that answers the files would be of no use.
     reload(environment).map_err(|e| no_manager(&e, binary))?;
-    let mut new = write(&dir.join(SOCKET), &socket)?;
-    match write(&dir.join(NAME), &service) {
-        Ok(other) => new |= other,
-        Err(e) => {
-            let _ = unlink(&dir.join(SOCKET));
-            return Err(e);
-        }
+    let files = [(dir.join(SOCKET), socket), (dir.join(NAME), service)];
+    let before = write(&files, COMMENT)?;
+    if let Err(e) = reload(environment) {
+        before.back()?;
+        return Err(failed("daemon-reload", &e));
     }
-    reload(environment).map_err(|e| failed("daemon-reload", &e))?;
-    Ok(new)
+    Ok(before)
+}
+
+/// Takes back what [`put`] and [`enable`] have done to the files.
+pub fn take_back(environment: &Environment, before: &Before) -> Result<()> {
+    if before.was_empty() {
+        return remove(environment);
+    }
+    before.back()?;
+    // A manager that doesn't answer now reads them at its next start.
+    let _ = reload(environment);
+    Ok(())
 }
 
 pub fn enable(environment: &Environment) -> Result<()> {
-    systemctl(environment, &["enable", "--now", SOCKET, NAME])
+    systemctl(environment, &["enable", "--now", SOCKET, NAME], WORK_TIMEOUT)
         .map(drop)
         .map_err(|e| failed("enable --now", &e))
 }
 
-pub fn start(environment: &Environment) -> io::Result<()> {
-    systemctl(environment, &["start", NAME]).map(drop)
+pub fn start(environment: &Environment, limit: Duration) -> io::Result<()> {
+    systemctl(environment, &["start", NAME], limit).map(drop)
+}
+
+/// Has it end the daemon, which it would start again if somebody else killed it.
+pub fn stop(environment: &Environment) -> io::Result<()> {
+    systemctl(environment, &["stop", NAME], WORK_TIMEOUT).map(drop)
 }
 
 pub fn remove(environment: &Environment) -> Result<()> {
     // Where no manager answers there is nothing that runs under it; the files go all the same.
-    let _ = systemctl(environment, &["disable", "--now", SOCKET, NAME]);
+    let told = systemctl(environment, &["disable", "--now", SOCKET, NAME], WORK_TIMEOUT);
     let Some(dir) = own_dir(environment) else {
         return Ok(());
     };
+    // Whoever has changed one needs the other with it.
+    let edited = [NAME, SOCKET]
+        .iter()
+        .filter_map(|unit| fs::read_to_string(dir.join(unit)).ok())
+        .any(|text| !is_ours(&text, COMMENT));
     for (wants, unit) in [("default.target.wants", NAME), ("sockets.target.wants", SOCKET)] {
         unlink(&dir.join(wants).join(unit))?;
-        unlink(&dir.join(unit))?;
+        if !edited {
+            unlink(&dir.join(unit))?;
+        }
         // One that holds something else stays, as do those below.
         let _ = fs::remove_dir(dir.join(wants));
     }
@@ -98,8 +125,11 @@ pub fn remove(environment: &Environment) -> Result<()> {
     if let Some(above) = dir.parent() {
         let _ = fs::remove_dir(above);
     }
+    if told.is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) {
+        return Ok(());
+    }
     let _ = reload(environment);
-    let _ = systemctl(environment, &["reset-failed", SOCKET, NAME]);
+    let _ = systemctl(environment, &["reset-failed", SOCKET, NAME], RELOAD_TIMEOUT);
     Ok(())
 }
 
@@ -168,14 +198,14 @@ fn own_dir(environment: &Environment) -> Option<PathBuf> {
 }
 
 fn reload(environment: &Environment) -> io::Result<()> {
-    systemctl(environment, &["daemon-reload"]).map(drop)
+    systemctl(environment, &["daemon-reload"], RELOAD_TIMEOUT).map(drop)
 }
 
-fn systemctl(environment: &Environment, args: &[&str]) -> io::Result<String> {
+fn systemctl(environment: &Environment, args: &[&str], limit: Duration) -> io::Result<String> {
     let program = environment
         .program("systemctl")
         .ok_or_else(|| io::Error::other("systemctl is not in PATH"))?;
-    call(&program, &[&["--user"], args].concat())
+    call(&program, &[&["--user"], args].concat(), limit)
 }
 
 fn no_home() -> Error {
@@ -198,8 +228,7 @@ fn no_manager(e: &io::Error, binary: &Path) -> Error {
 fn failed(what: &str, e: &io::Error) -> Error {
     Error::Environment {
         message: format!("`systemctl --user {what}` failed: {e}"),
-        hint: "see `systemctl --user status stepbackd`; `stepback daemon uninstall` takes the units away"
-            .into(),
+        hint: "nothing was installed; see `journalctl --user -u stepbackd`".into(),
     }
 }
 
