@@ -334,7 +334,7 @@ impl Config {
     /// a file that isn't there.
     pub fn read(paths: &Paths) -> Result<Self> {
         let file = &paths.config;
-        match std::fs::read_to_string(file) {
+        match stepback_engine::read_settings(file) {
             Ok(text) => Self::parse(&text, file),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && paths.config_is_named => {
                 Err(Error::Variable {

@@ -1,13 +1,16 @@
 //! Where the user's HEAD stands, and which repository is there, read from files alone: no process, no lock, no write.
 //! What can't be known that way (the HEAD of a reftable repository, say) is simply not recorded.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::state::{Identity, Sighting};
+use crate::user_file::{find_line, read_small};
 
 /// The user's branch and commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,8 +29,8 @@ pub fn git_dir(work_tree: &Path) -> Option<PathBuf> {
     if metadata.is_dir() {
         return Some(dot_git);
     }
-    let text = fs::read_to_string(&dot_git).ok()?;
-    let named = Path::new(text.strip_prefix("gitdir:")?.trim());
+    let text = read_small(&dot_git).ok()?;
+    let named = Path::new(OsStr::from_bytes(text.strip_prefix(b"gitdir:")?.trim_ascii()));
     Some(if named.is_absolute() {
         named.to_owned()
     } else {
@@ -38,8 +41,8 @@ pub fn git_dir(work_tree: &Path) -> Option<PathBuf> {
 /// The directory that all worktrees of a repository share.
 #[must_use]
 pub fn common_dir(git_dir: &Path) -> PathBuf {
-    match fs::read_to_string(git_dir.join("commondir")) {
-        Ok(text) => git_dir.join(text.trim()),
+    match read_small(&git_dir.join("commondir")) {
+        Ok(text) => git_dir.join(OsStr::from_bytes(text.trim_ascii())),
         Err(_) => git_dir.to_owned(),
     }
 }
@@ -51,7 +54,7 @@ impl GitHead {
         let Some(dir) = git_dir(path) else {
             return Self::default();
         };
-        let Ok(head) = fs::read_to_string(dir.join("HEAD")) else {
+        let Some(head) = read_text(&dir.join("HEAD")) else {
             return Self::default();
         };
         let head = head.trim();
@@ -62,13 +65,12 @@ impl GitHead {
             };
         };
         // What a reftable repository has in the HEAD file.
-        if reference == "refs/heads/.invalid" {
+        if reference == "refs/heads/.invalid" || !is_reference(reference) {
             return Self::default();
         }
         let branch = reference.strip_prefix("refs/heads/").map(str::to_owned);
         let common = common_dir(&dir);
-        let commit = fs::read_to_string(common.join(reference))
-            .ok()
+        let commit = read_text(&common.join(reference))
             .and_then(|text| object_id(text.trim()))
             .or_else(|| packed_ref(&common, reference));
         Self { commit, branch }
@@ -128,15 +130,23 @@ impl GitSighting {
     }
 }
 
+fn read_text(path: &Path) -> Option<String> {
+    String::from_utf8(read_small(path).ok()?).ok()
+}
+
+/// Whether a name in HEAD can only lead to a file below `refs`.
+fn is_reference(name: &str) -> bool {
+    name.starts_with("refs/") && !name.contains("..") && !name.contains('\0')
+}
+
 fn object_id(text: &str) -> Option<String> {
     let good = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
     good.then(|| text.to_owned())
 }
 
 fn packed_ref(common: &Path, reference: &str) -> Option<String> {
-    let text = fs::read_to_string(common.join("packed-refs")).ok()?;
-    text.lines().find_map(|line| {
-        let (id, name) = line.split_once(' ')?;
+    find_line(&common.join("packed-refs"), |line| {
+        let (id, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
         if name == reference { object_id(id) } else { None }
     })
 }
@@ -176,6 +186,57 @@ mod tests {
                 branch: None
             }
         );
+    }
+
+    #[test]
+    fn nothing_in_a_repository_holds_it_up() {
+        use nix::sys::stat::Mode;
+        use nix::unistd::mkfifo;
+        use std::os::unix::fs::symlink;
+
+        let id = "a".repeat(40);
+        let main = GitHead {
+            commit: None,
+            branch: Some("main".into()),
+        };
+        let none = GitHead::default();
+        for (place, expected) in [
+            ("", &none),
+            ("HEAD", &none),
+            ("refs/heads/main", &main),
+            ("packed-refs", &main),
+            ("commondir", &main),
+        ] {
+            for kind in ["fifo", "zero", "huge"] {
+                let dir = tempfile::tempdir().unwrap();
+                let git = dir.path().join(".git");
+                if !place.is_empty() {
+                    fs::create_dir_all(git.join("refs/heads")).unwrap();
+                    fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+                    let _ = fs::remove_file(git.join(place));
+                }
+                let at = if place.is_empty() { git } else { git.join(place) };
+                match kind {
+                    "fifo" => mkfifo(&at, Mode::S_IRWXU).unwrap(),
+                    "zero" => symlink("/dev/zero", &at).unwrap(),
+                    _ => fs::File::create(&at).unwrap().set_len(1 << 40).unwrap(),
+                }
+                assert_eq!(&GitHead::read(dir.path()), expected, "{place} {kind}");
+                assert!(GitSighting::of(dir.path()).is_some(), "{place} {kind}");
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(".git/refs")).unwrap();
+        fs::write(dir.path().join("secret"), &id).unwrap();
+        for name in [
+            "/dev/zero".to_owned(),
+            dir.path().join("secret").display().to_string(),
+            "refs/../../secret".to_owned(),
+            "secret".to_owned(),
+        ] {
+            fs::write(dir.path().join(".git/HEAD"), format!("ref: {name}\n")).unwrap();
+            assert_eq!(GitHead::read(dir.path()), none, "{name}");
+        }
     }
 
     #[test]

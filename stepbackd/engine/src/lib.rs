@@ -81,5 +81,8 @@ mod locate;
 mod record;
 mod root;
 mod salvage;
+mod user_file;
+
+pub use user_file::read_settings;
 
 pub use error::{Error, Result};

@@ -69,7 +69,7 @@ impl Adapter for Codex {
         let based = all_rollouts(&dir.join("sessions"))
             .into_iter()
             .filter_map(|path| {
-                let file = std::fs::File::open(&path).ok()?;
+                let (file, _) = crate::user_file::open(&path).ok()?;
                 // The first record says all: those after it aren't read.
                 let base = jsonl::first(file, HEADS_BYTES_MAX, |record| Some(base_of(record))).ok()???;
                 Some((path, base))

@@ -1,15 +1,12 @@
 //! A repository of the user's, as far as it says what is captured: exclude file, settings, index. Only read.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use nix::fcntl::OFlag;
 
 use super::GitEnvironment;
 use super::git::{self, Answer};
@@ -19,6 +16,7 @@ use super::tracked::{Collector, Tracked};
 use crate::error::{Error, Result};
 use crate::path::TreePath;
 use crate::root::{FileType, Stat};
+use crate::user_file::{open_any, read_small};
 
 /// Where git keeps what belongs to a work tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,36 +34,20 @@ impl GitDir {
         let own = if fs::metadata(&dot_git).ok()?.is_dir() {
             dot_git
         } else {
-            let text = read_small(&dot_git)?;
+            let text = read_small(&dot_git).ok()?;
             dir.join(OsStr::from_bytes(
                 text.strip_prefix(b"gitdir: ")?.trim_ascii_end(),
             ))
         };
         let common = match read_small(&own.join("commondir")) {
-            Some(text) => own.join(OsStr::from_bytes(text.trim_ascii_end())),
-            None => own.clone(),
+            Ok(text) => own.join(OsStr::from_bytes(text.trim_ascii_end())),
+            Err(_) => own.clone(),
         };
         let there = fs::symlink_metadata(own.join("HEAD")).is_ok()
             && common.join("objects").is_dir()
             && common.join("refs").is_dir();
         there.then_some(Self { own, common })
     }
-}
-
-fn read_small(path: &Path) -> Option<Vec<u8>> {
-    let file = open_outside(path).ok()?;
-    let mut text = Vec::new();
-    (Stat::of(&file).ok()?.kind == FileType::File).then_some(())?;
-    file.take(64 * 1024).read_to_end(&mut text).ok()?;
-    Some(text)
-}
-
-/// Opens a file of the user's outside what is captured; links are followed, as git does, but a FIFO doesn't block.
-fn open_outside(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
-        .open(path)
 }
 
 /// Reads a file of patterns; none when it isn't there, or is no file (`/dev/null`).
@@ -88,8 +70,7 @@ fn read_patterns(path: &Path) -> Result<Patterns> {
 }
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = open_outside(path)?;
-    let stat = Stat::of(&file)?;
+    let (mut file, stat) = open_any(path)?;
     let mut text = Vec::new();
     match stat.kind {
         FileType::Dir => return Err(io::ErrorKind::IsADirectory.into()),

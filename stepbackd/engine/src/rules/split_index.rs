@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{At, Result};
+use crate::user_file;
 
 /// Begins the names of the shared parts of split indexes.
 const SHARED: &[u8] = b"sharedindex.";
@@ -46,7 +47,9 @@ impl StandIn {
             .chain([git_dir.join("index").as_path()])
         {
             let to = dir.join(part.file_name().unwrap_or_default());
-            fs::copy(part, &to).at(part)?;
+            let (mut from, _) = user_file::open(part).at(part)?;
+            let mut copy = fs::File::create(&to).at(&to)?;
+            io::copy(&mut from, &mut copy).at(&to)?;
         }
         let mut alternate = common.join("objects").as_os_str().as_bytes().to_vec();
         alternate.push(b'\n');
