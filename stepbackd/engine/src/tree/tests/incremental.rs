@@ -50,6 +50,15 @@ fn remove(path: &Path) {
     };
 }
 
+/// Removes what is there. The kernel's watch on a directory goes with it: another one of the same inode isn't watched.
+fn remove_watched(at: &Fixture, path: &str) {
+    remove(&at.path(path));
+    let below = format!("{path}/");
+    let goes =
+        |dir: &TreePath| dir.as_bytes() == path.as_bytes() || dir.as_bytes().starts_with(below.as_bytes());
+    at.watch.0.lock().unwrap().retain(|dir, _| !goes(dir));
+}
+
 /// Makes an edit and returns what events would tell of it: the topmost entry that came or went.
 fn make(at: &Fixture, edit: &Edit) -> Vec<String> {
     let parents = |path: &str| {
@@ -69,10 +78,18 @@ fn make(at: &Fixture, edit: &Edit) -> Vec<String> {
     };
     let fresh = |path: &str| {
         let told = parents(path);
-        remove(&at.path(path));
+        remove_watched(at, path);
         told
     };
+    // What is done through a link happens elsewhere, and events tell of it there.
+    let through_a_link = |path: &str| {
+        path.match_indices('/')
+            .any(|(slash, _)| at.path(&path[..slash]).is_symlink())
+    };
     match edit {
+        Edit::Remove(path) | Edit::Rename(path, _) | Edit::Mode(path, _) if through_a_link(path) => {
+            Vec::new()
+        }
         Edit::Write(path, byte) => {
             let told = if at.path(path).is_file() && !at.path(path).is_symlink() {
                 path.clone()
@@ -98,7 +115,7 @@ fn make(at: &Fixture, edit: &Edit) -> Vec<String> {
             vec![told]
         }
         Edit::Remove(path) => {
-            remove(&at.path(path));
+            remove_watched(at, path);
             vec![path.clone()]
         }
         Edit::Rename(from, to) => {
