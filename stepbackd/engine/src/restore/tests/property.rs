@@ -166,6 +166,20 @@ fn is_recorded(bench: &Bench, node: &Node) -> bool {
     }
 }
 
+/// A file that was made again where others may make files, and came back without its set-id bits: so it shall be.
+fn lost_set_id_among_others(bench: &Bench, change: &crate::diff::Change) -> bool {
+    let (Some(now), Some(wanted)) = (&change.old, &change.new) else {
+        return false;
+    };
+    let plain = |node: &Node| Node {
+        perm: crate::node::Perm::of_mode(u32::from(node.perm.bits()) & !0o6000),
+        ..node.clone()
+    };
+    let file = full(bench, &change.path);
+    let dir = fs::metadata(file.parent().unwrap()).unwrap();
+    now.perm.bits() & 0o6000 == 0 && plain(now) == plain(wanted) && dir.permissions().mode() & 0o022 != 0
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -180,7 +194,9 @@ proptest! {
             let applied = bench.rewind(goal);
             prop_assert_eq!(applied.kept, vec![]);
             let now = bench.capture();
-            prop_assert_eq!(changes(&now, goal), vec![]);
+            let mut differs = changes(&now, goal);
+            differs.retain(|change| !lost_set_id_among_others(&bench, change));
+            prop_assert_eq!(differs, vec![]);
             bench.assert_clean();
         }
     }
