@@ -10,6 +10,7 @@ use stepback_engine::mounts::Astray;
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::noise::Noisy;
 use stepback_engine::path::{TreePath, for_shell};
+use stepback_engine::restore::is_leftover;
 use stepback_engine::store::Finding;
 use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 
@@ -197,6 +198,12 @@ impl Actor {
         if let Some(message) = read.and_then(|read| damaged(&read.damaged)) {
             let hint = "`stepback status --verify` names what is damaged; the other checkpoints are usable";
             warn("damaged", message, hint);
+        }
+        for path in read.iter().flat_map(|read| read.leftovers()) {
+            let message = format!(
+                "{path}: left by an interrupted operation of stepback, of which nothing else is known"
+            );
+            warn("leftover", message, "`stepback recover` clears it");
         }
         if let Some(paths) = read.and_then(|read| read.half_forgotten.as_ref()) {
             let named: Vec<String> = paths.iter().map(TreePath::to_string).collect();
@@ -430,6 +437,16 @@ impl Read {
             conversation_notes: engine.conversation_notes(),
             usage: engine.usage().ok(),
         }
+    }
+
+    /// Staging directories that no journal knows.
+    fn leftovers(&self) -> impl Iterator<Item = &TreePath> {
+        let known = self.unfinished.is_some() || self.bad_journal.is_some();
+        let all = self
+            .not_captured
+            .iter()
+            .filter(move |entry| !known && is_leftover(entry));
+        all.map(|entry| &entry.path)
     }
 
     fn fill(&self, status: &mut RootStatus) {

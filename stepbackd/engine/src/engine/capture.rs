@@ -12,6 +12,7 @@ use crate::head::{self, GitHead};
 use crate::node::{NotCaptured, Snapshot};
 use crate::path::{TreePath, is_temporary};
 use crate::record;
+use crate::restore;
 use crate::root::DirHandle;
 use crate::rules::{Rules, Stale};
 use crate::salvage;
@@ -114,11 +115,18 @@ impl Engine {
     pub fn capture(&mut self, scope: Scope, why: &Why, cx: &Context<'_>) -> Result<Captured> {
         self.require_presence()?;
         let store = Arc::clone(&self.store);
-        let _lock = store.lock()?;
-        self.healing(|engine, healed| {
-            let scope = if healed { &Scope::All } else { &scope };
-            engine.capture_locked(&store, scope, why, cx)
-        })
+        let captured = {
+            let _lock = store.lock()?;
+            self.healing(|engine, healed| {
+                let scope = if healed { &Scope::All } else { &scope };
+                engine.capture_locked(&store, scope, why, cx)
+            })?
+        };
+        if why.trigger == Trigger::Attach && self.unfinished().is_ok() {
+            // What stays is named by the status, and by whatever meets it.
+            self.clear_leftovers(cx)?;
+        }
+        Ok(captured)
     }
 
     /// Does `work`. When an object that the tree in memory relied on is gone from the store, does it once more with nothing
@@ -158,6 +166,7 @@ impl Engine {
         if let Some(position) = self.record.position
             && self.is_position(look.snapshot)
             && !why.makes_one_anyway()
+            && !(why.trigger == Trigger::Save && self.leaves_out_more(position))
         {
             // The store has all of it: the position holds it. What was said since is saved with it, when that was asked for;
             // one that was rewound to stays as it was.
@@ -179,6 +188,19 @@ impl Engine {
         self.tree.saved();
         self.memory = Some(look.snapshot);
         Ok(captured(id, true, look.outcome))
+    }
+
+    /// Whether something isn't captured that checkpoint `n` doesn't name as left out. A rewind to it would take what is there
+    /// later for new, and remove it.
+    fn leaves_out_more(&self, n: u64) -> bool {
+        let now = self.tree.not_captured();
+        if now.is_empty() {
+            return false;
+        }
+        // One that can't be read names nothing.
+        let then = self.not_captured(Some(n)).unwrap_or_default();
+        now.iter()
+            .any(|entry| !restore::is_leftover(entry) && !is_left_out(&then, &entry.path))
     }
 
     /// Whether the position recorded just this.

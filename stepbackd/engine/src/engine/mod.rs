@@ -306,7 +306,17 @@ impl Engine {
         let sides = self
             .store
             .all_refs(&format!("refs/stepback/{}/side/", self.id()))?;
+        // Somebody may have deleted refs since they were read.
+        let refs = self.store.all_refs(&crate::checkpoint::refs_prefix(self.id()))?;
         for checkpoint in &self.checkpoints {
+            let what = crate::checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
+            if !refs.contains_key(&what) {
+                let how = format!(
+                    "is missing: checkpoint {} is lost when the daemon ends",
+                    checkpoint.n
+                );
+                findings.push(Finding { what, how });
+            }
             let what = crate::side::ref_name(self.id(), checkpoint.n);
             if !sides.contains_key(&what) {
                 let how = format!(

@@ -1,5 +1,6 @@
 //! Operations that were interrupted: what is known of them, and finishing or undoing them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -72,11 +73,47 @@ impl Engine {
     /// # Errors
     /// [`Error::RootMissing`], [`Error::RootReplaced`]; those of the disk and the store: it can be called again.
     pub fn recover(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
-        let (notes, left) = self.clear_the_way(cx)?;
+        let notes = self.clear_the_way(cx)?;
         let mut recovered = self.with_reserve(|engine| engine.recover_once(undo, cx))?;
         recovered.notes.splice(0..0, notes);
-        recovered.kept.extend(left);
+        let named: Vec<_> = recovered.kept.iter().map(|kept| kept.path.clone()).collect();
+        let left = self.clear_leftovers(cx)?;
+        recovered
+            .kept
+            .extend(left.into_iter().filter(|kept| !named.contains(&kept.path)));
         Ok(recovered)
+    }
+
+    /// What operations without a journal left below the root goes, as far as the store has it. Says what stays.
+    pub(super) fn clear_leftovers(&mut self, cx: &Context<'_>) -> Result<Vec<Kept>> {
+        if self.presence() != Presence::Here || self.unfinished()?.is_some() {
+            return Ok(Vec::new());
+        }
+        let again = |engine: &mut Self| {
+            let nothing_new = Scope::Paths(BTreeSet::new());
+            engine.capture(nothing_new, &Why::plain(Trigger::AfterOperation), cx)
+        };
+        if self.memory.is_none() {
+            again(self)?;
+        }
+        let places: Vec<_> = self
+            .not_captured(None)?
+            .into_iter()
+            .filter(restore::is_leftover)
+            .map(|entry| entry.path)
+            .collect();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = Arc::clone(&self.store);
+        let (went, left) = {
+            let _lock = store.lock()?;
+            restore::clear_leftovers(&self.path, &store, &places)?
+        };
+        if went {
+            again(self)?;
+        }
+        Ok(left)
     }
 
     fn recover_once(&mut self, undo: bool, cx: &Context<'_>) -> Result<Recovered> {
@@ -161,9 +198,9 @@ impl Engine {
     }
 
     /// Sets aside what can't be read and would stand in the way of every later operation: a damaged journal, damaged redo
-    /// entries and sessions. Says what, and names what an operation without a journal left below the root.
-    fn clear_the_way(&mut self, cx: &Context<'_>) -> Result<(Vec<String>, Vec<Kept>)> {
-        let (mut notes, mut left) = (Vec::new(), Vec::new());
+    /// entries and sessions. Says what.
+    fn clear_the_way(&mut self, cx: &Context<'_>) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         if let Err(error @ Error::DamagedRecord { .. }) = self.unfinished() {
             let aside = restore::set_aside(&self.store.root_dir(self.id())?)?;
             notes.push(format!(
@@ -172,13 +209,6 @@ impl Engine {
             ));
             if self.presence() == Presence::Here {
                 self.capture(Scope::All, &Why::plain(Trigger::AfterOperation), cx)?;
-                left.extend(self.tree.not_captured().into_iter().filter_map(|entry| {
-                    let (_, name) = entry.path.split_last()?;
-                    crate::path::is_temporary(name).then(|| Kept {
-                        path: entry.path.clone(),
-                        reason: "an operation whose journal can't be read has left it".into(),
-                    })
-                }));
             }
         }
         for finding in self.damaged_records()? {
@@ -189,7 +219,7 @@ impl Engine {
             self.redo.retain(|entry| entry.ref_name(&id) != finding.what);
             notes.push(format!("{} is set aside: {}", finding.what, finding.how));
         }
-        Ok((notes, left))
+        Ok(notes)
     }
 
     /// Redo entries and sessions that can't be read.

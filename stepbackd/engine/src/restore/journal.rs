@@ -11,6 +11,9 @@
 //! - `staged-K`: empty; in generation K's staging directories every file is complete. Without it they may hold half
 //!   written files, and nothing in the tree was changed from them.
 //!
+//! Both end in a field `sha1`: the hash, in hexadecimal digits, of the file as it is without that field. Those of older
+//! programs have none.
+//!
 //! The operation is unfinished exactly as long as `journal` is there.
 
 use std::fs::{self, File, OpenOptions};
@@ -19,12 +22,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
 
 use super::record;
 use super::step::Plan;
 use crate::error::{At, Error, Result};
 use crate::fault;
 use crate::node::Perm;
+use crate::oid::Oid;
 use crate::path::TreePath;
 use crate::time::Time;
 
@@ -270,11 +275,45 @@ fn staged_name(number: usize) -> String {
     format!("staged-{number}")
 }
 
+/// Before the digits of the checksum, which is the last field of the object.
+const CHECKSUM: &[u8] = br#","sha1":""#;
+const CHECKSUM_END: &[u8] = br#""}"#;
+const DIGITS: usize = 40;
+
 fn encode<T: Serialize>(dir: &Path, value: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(io::Error::from).at(dir)
+    let mut bytes = serde_json::to_vec(value).map_err(io::Error::from).at(dir)?;
+    let sum = checksum(&bytes);
+    bytes.truncate(bytes.len() - 1);
+    bytes.extend_from_slice(CHECKSUM);
+    bytes.extend_from_slice(sum.as_bytes());
+    bytes.extend_from_slice(CHECKSUM_END);
+    Ok(bytes)
+}
+
+/// In hexadecimal digits, of a file as it is without its checksum.
+fn checksum(bytes: &[u8]) -> String {
+    Oid(Sha1::digest(bytes).into()).to_string()
+}
+
+/// `false`: a bit has changed since it was written. A file of before there were checksums has none.
+fn is_as_written(bytes: &[u8]) -> bool {
+    let tail = CHECKSUM.len() + DIGITS + CHECKSUM_END.len();
+    let Some((object, tail)) = bytes.len().checked_sub(tail).map(|at| bytes.split_at(at)) else {
+        return true;
+    };
+    let Some(digits) = tail
+        .strip_prefix(CHECKSUM)
+        .and_then(|tail| tail.strip_suffix(CHECKSUM_END))
+    else {
+        return true;
+    };
+    checksum(&[object, b"}"].concat()).as_bytes() == digits
 }
 
 fn decode<T: for<'de> Deserialize<'de>>(dir: &Path, name: &str, bytes: &[u8]) -> Result<T> {
+    if !is_as_written(bytes) {
+        return Err(damaged(dir, name, &"it isn't what was written"));
+    }
     serde_json::from_slice(bytes).map_err(|error| damaged(dir, name, &error))
 }
 

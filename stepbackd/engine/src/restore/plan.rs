@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::journal::OperationKind;
+use super::leftovers::{LEFT, has_temporary_name};
 use super::step::{Kept, NotCovered, Plan, Step, is_dir};
 use super::table::{OnDisk, Target, Verdict, verdict};
 use super::way::{self, Ignored};
@@ -200,24 +201,34 @@ impl<'a> Planner<'a> {
         let is_within = |entry: &&NotCaptured| {
             input.within.is_empty() || input.within.iter().any(|within| entry.path.starts_with(within))
         };
+        // A redo takes back what one operation did; what that left alone was as it is now for other reasons.
+        let concerns = |path: &TreePath| {
+            input.operation != OperationKind::Redo
+                || input.changes.iter().any(|change| change.path.starts_with(path))
+        };
         for then in input.target_unknown.iter().filter(is_within) {
-            let (path, reason) = (&then.path, not_in_checkpoint(then.reason));
+            let (path, reason) = (&then.path, unknown_because(then));
             let now = match self.present_unknown.get(path) {
                 Some(now) => Some((now.size, now.mtime_ns)),
                 None if (self.input.present)(path).is_some() => None,
                 None => self.stat(path)?.map(|stat| (stat.size, stat.mtime_ns)),
             };
+            if now.is_none() && has_temporary_name(path) {
+                // Cleared since.
+                continue;
+            }
             let as_noted = now == Some((then.size, then.mtime_ns));
             match verdict(OnDisk::Unknown { as_noted }, Target::Nothing) {
                 Verdict::NotCovered => {
                     self.not_covered.insert(path.clone(), then.reason.name().into());
                 }
-                _ => self.keep(path, reason),
+                _ if concerns(path) => self.keep(path, reason),
+                _ => {}
             }
         }
         for now in input.present_unknown.iter().filter(is_within) {
-            if self.unknown_in_target(&now.path).is_none() && !self.was_ignored(now)? {
-                self.keep(&now.path, not_in_checkpoint(now.reason));
+            if concerns(&now.path) && self.unknown_in_target(&now.path).is_none() && !self.was_ignored(now)? {
+                self.keep(&now.path, unknown_because(now));
             }
         }
         Ok(())
@@ -243,12 +254,12 @@ impl<'a> Planner<'a> {
         let path = &change.path;
         if let Some(unknown) = self.unknown_in_target(path) {
             if !self.not_covered.contains_key(&unknown.path) {
-                self.keep(&unknown.path, not_in_checkpoint(unknown.reason));
+                self.keep(&unknown.path, unknown_because(unknown));
             }
             return Ok(());
         }
         if let Some(unknown) = self.unknown_now(path) {
-            self.keep(&unknown.path, not_in_checkpoint(unknown.reason));
+            self.keep(&unknown.path, unknown_because(unknown));
             return Ok(());
         }
         match (&change.old, &change.new) {
@@ -438,6 +449,14 @@ fn nearest<'a>(list: &HashMap<&'a TreePath, &'a NotCaptured>, path: &TreePath) -
         }
         at = at.split_last()?.0;
     }
+}
+
+/// Why a path that a list of what isn't captured names is kept.
+pub(super) fn unknown_because(entry: &NotCaptured) -> String {
+    if has_temporary_name(&entry.path) {
+        return LEFT.into();
+    }
+    not_in_checkpoint(entry.reason)
 }
 
 pub(super) fn not_in_checkpoint(reason: Reason) -> String {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Mutex;
 
 use nix::errno::Errno;
@@ -14,7 +15,7 @@ use super::journal::StagingPlace;
 use super::ops::{self, At as Name};
 use super::place::{Ground, Sort, Staging, Work};
 use super::{attributes, compare};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node, Perm};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::{TreePath, escape};
@@ -130,7 +131,7 @@ impl Stager<'_> {
         let full = self.ground.full(&work.path);
         let mut file = ops::create_file("stage.create", at.0, at.1).at(&full)?;
         crate::fault::point("stage.write").at(&full)?;
-        self.store.copy_blob(oid, &mut file)?;
+        fill(self.store, oid, &mut file, &full)?;
         let old = self.old_file(work);
         self.finish(work, node, &file, old.as_ref()).at(&full)?;
         if self.sync_each {
@@ -261,6 +262,14 @@ impl Stager<'_> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .push(note);
+    }
+}
+
+/// Writes a blob's bytes into a new file, of which `full` is the path that is named when that is refused.
+fn fill(store: &Store, oid: Oid, file: &mut File, full: &Path) -> Result<()> {
+    match store.copy_blob(oid, file) {
+        Err(Error::Io { path, source }) if path.as_os_str().is_empty() => Err(source).at(full),
+        other => other.map(drop),
     }
 }
 
@@ -461,7 +470,7 @@ fn remove_slot(staging: BorrowedFd<'_>, slot: &[u8], kind: Option<FileType>) -> 
 
 /// Removes an empty directory from `parent`, which may have its final bits by now: where they forbid it, it is opened for
 /// its owner for that moment. A crash in it is mended by the recovery, which closes what the journal says was opened.
-fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
+pub(super) fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
     match ops::remove_dir("clear.rmdir", parent.as_fd(), name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         other => return other,
@@ -473,7 +482,7 @@ fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
     removed
 }
 
-fn compare_not_empty(error: &io::Error) -> bool {
+pub(super) fn compare_not_empty(error: &io::Error) -> bool {
     [Errno::ENOTEMPTY as i32, Errno::EEXIST as i32].contains(&error.raw_os_error().unwrap_or(0))
 }
 
@@ -494,4 +503,24 @@ pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<V
         }
     }
     Ok(found)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_the_path_that_was_to_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("store")).unwrap();
+        let writer = store.writer();
+        let oid = writer.put(ObjectKind::Blob, b"bytes").unwrap();
+        writer.finish().unwrap();
+        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        let error = fill(&store, oid, &mut full, Path::new("/project/a")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("/project/a: No space left"),
+            "{error}"
+        );
+    }
 }

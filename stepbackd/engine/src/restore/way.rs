@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::compare;
-use super::plan::{Going, Planner, not_in_checkpoint};
+use super::plan::{Going, Planner, not_in_checkpoint, unknown_because};
 use super::step::Step;
 use super::table::{OnDisk, Target, Verdict, verdict};
 use crate::error::{At, Result};
@@ -34,7 +34,7 @@ pub(super) fn judge(planner: &Planner<'_>, path: &TreePath, stat: &Stat, target:
         .unknown_in_target(path)
         .or_else(|| planner.unknown_now(path))
     {
-        return Ok(Ignored::Kept(not_in_checkpoint(unknown.reason)));
+        return Ok(Ignored::Kept(unknown_because(unknown)));
     }
     if planner.is_forgotten(path) {
         return Ok(Ignored::Kept(not_in_checkpoint(Reason::Forgotten)));
@@ -181,7 +181,7 @@ pub(super) fn clear_uncaptured(
         .unknown_now(path)
         .or_else(|| planner.unknown_in_target(path))
     {
-        planner.keep(&unknown.path, not_in_checkpoint(unknown.reason));
+        planner.keep(&unknown.path, unknown_because(unknown));
         return Ok(());
     }
     if planner.is_forgotten(path) {
@@ -333,8 +333,7 @@ impl Sweep {
             .or_else(|| planner.unknown_now(path))
         {
             if !planner.not_covered.contains_key(&unknown.path) {
-                self.kept
-                    .push((unknown.path.clone(), not_in_checkpoint(unknown.reason)));
+                self.kept.push((unknown.path.clone(), unknown_because(unknown)));
             }
             return Ok(true);
         }

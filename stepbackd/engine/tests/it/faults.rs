@@ -464,3 +464,63 @@ fn recover_may_fail_at_any_point_and_be_called_again() {
 fn recover_undo_may_fail_at_any_point_and_be_called_again() {
     walk(Work::Undo);
 }
+
+/// What is below the root that is ours.
+fn temporaries(picture: &Picture) -> Vec<String> {
+    let names = picture
+        .keys()
+        .map(|path| String::from_utf8_lossy(path).into_owned());
+    names.filter(|name| name.contains(".stepback-tmp-")).collect()
+}
+
+#[test]
+fn what_a_kill_without_a_journal_leaves_is_cleared_and_only_strange_bytes_stay() {
+    for (at, damaged) in [(1, true), (3, false), (3, true), (4, false)] {
+        let mut scene = Scene::new(Work::Rewind);
+        let killed = scene.child(&[("STEPBACK_FAULT", &format!("apply.exchange:{at}:kill"))]);
+        assert_eq!(killed.status.code(), None);
+        scene.sandbox.reopen(false);
+        let engine = scene.sandbox.engine();
+        let journal = engine
+            .store_path()
+            .join(format!("stepback/{}/journal", engine.id()));
+        if damaged {
+            fs::write(&journal, "garbage").unwrap();
+        } else {
+            fs::remove_file(&journal).unwrap();
+        }
+        let left = temporaries(&scene.sandbox.picture());
+        assert!(left.len() > 1, "{left:?}");
+        let strange = format!("{}/99", left[0]);
+        scene.sandbox.write(&strange, "in no checkpoint\n");
+        if !damaged {
+            let met = scene.sandbox.rewind(3);
+            let words = met.kept.iter().map(|kept| kept.reason.as_str());
+            assert!(
+                words.clone().any(|it| it.contains("`stepback recover`")),
+                "{met:?}"
+            );
+        }
+
+        let recovered = scene.sandbox.on(|engine, cx| engine.recover(false, cx)).unwrap();
+        assert_eq!(recovered.kept.len(), 1, "{recovered:?}");
+        assert!(recovered.kept[0].reason.contains("99 in it"), "{recovered:?}");
+        assert_eq!(
+            temporaries(&scene.sandbox.picture()),
+            [left[0].clone(), strange.clone()]
+        );
+
+        fs::remove_file(scene.sandbox.root().join(&strange)).unwrap();
+        scene.sandbox.capture_as(&Why::plain(Trigger::Attach)).unwrap();
+        assert_eq!(temporaries(&scene.sandbox.picture()), [""; 0]);
+        assert!(scene.sandbox.engine().not_captured(None).unwrap().is_empty());
+        let new = scene.new.clone();
+        let report = scene.sandbox.rewind(1);
+        assert!(report.kept.is_empty(), "{report:?}");
+        scene.assert_is(&new, "rewound");
+        // That checkpoint was made while the directory lay there.
+        let report = scene.sandbox.rewind(3);
+        assert!(report.kept.is_empty(), "{report:?}");
+        scene.assert_store(3, "cleared");
+    }
+}

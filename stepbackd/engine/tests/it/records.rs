@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use stepback_engine::Error;
-use stepback_engine::engine::{AttachRequest, Operation, Select};
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{AttachRequest, Operation, Select, Why};
 
 use crate::support::Sandbox;
 
@@ -271,4 +272,43 @@ fn a_checkpoint_without_its_side_record_is_named_and_passed_over() {
     let report = sandbox.execute(&Operation::Rewind(None)).unwrap();
     assert_eq!(report.target, 2);
     assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
+}
+
+#[test]
+fn a_checkpoint_whose_ref_went_meanwhile_is_named_by_verify() {
+    let mut sandbox = worked_on();
+    assert!(sandbox.engine().verify().unwrap().is_empty());
+    let gone = sandbox.engine().checkpoints()[1].clone();
+    let id = sandbox.engine().id().to_owned();
+    let name = format!("refs/checkpoints/{id}/{}/{}", gone.session, gone.n);
+    fs::remove_file(sandbox.engine().store_path().join(&name)).unwrap();
+    let findings = sandbox.engine().verify().unwrap();
+    assert!(findings.iter().any(|it| it.what == name), "{findings:?}");
+}
+
+#[test]
+fn a_save_that_leaves_out_more_makes_a_checkpoint_that_says_so() {
+    let mut sandbox = worked_on();
+    let position = sandbox.engine().position().unwrap();
+    let large = vec![b'x'; 11 << 20];
+    fs::write(sandbox.root().join("large"), &large).unwrap();
+    let automatic = sandbox.capture_as(&Why::plain(Trigger::Auto)).unwrap();
+    assert_eq!((automatic.id, automatic.created), (position, false));
+    let saved = sandbox.capture();
+    assert!(saved.created, "{saved:?}");
+    assert!(!sandbox.capture().created);
+    sandbox.write("large", "small now\n");
+    sandbox.capture();
+    sandbox.rewind(saved.id);
+    assert_eq!(sandbox.read("large").as_deref(), Some("small now\n"));
+}
+
+#[test]
+fn a_redo_names_nothing_that_the_operation_left_alone() {
+    let mut sandbox = worked_on();
+    fs::write(sandbox.root().join("large"), vec![b'x'; 11 << 20]).unwrap();
+    let report = sandbox.execute(&Operation::Redo).unwrap();
+    assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
+    assert!(report.kept.is_empty(), "{report:?}");
+    assert!(sandbox.root().join("large").exists());
 }

@@ -74,6 +74,29 @@ fn a_path_that_holds_neither_version_is_kept() {
 }
 
 #[test]
+fn a_flipped_bit_of_a_journal_is_noticed_and_one_without_a_checksum_is_read() {
+    let bench = Bench::new();
+    bench.write("a", "v1");
+    let target = bench.capture();
+    bench.write("a", "v2");
+    let plan = bench.plan(&target);
+    let journal = Journal::new(header(plan.operation), plan, Generation::default());
+    journal::begin(&bench.journal_dir, &journal).unwrap();
+    let file = bench.journal_dir.join("journal");
+    let text = fs::read_to_string(&file).unwrap();
+    // Still JSON, and still a journal: of another target.
+    assert!(text.contains("\"target\":7,"), "{text}");
+    fs::write(&file, text.replace("\"target\":7,", "\"target\":5,")).unwrap();
+    let error = bench.recover(false).unwrap_err();
+    assert!(matches!(error, crate::Error::DamagedRecord { .. }), "{error}");
+
+    let (object, _) = text.split_once(",\"sha1\":").unwrap();
+    fs::write(&file, format!("{object}}}")).unwrap();
+    assert!(bench.recover(false).unwrap().is_some());
+    assert_eq!(bench.capture(), target);
+}
+
+#[test]
 fn a_damaged_journal_is_named_and_nothing_is_taken_for_done() {
     let bench = Bench::new();
     fs::write(bench.journal_dir.join("journal"), "{\"version\":1,").unwrap();
