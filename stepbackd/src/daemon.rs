@@ -335,9 +335,11 @@ impl Daemon {
         }
     }
 
-    /// Lets every root take its pending checkpoint and end, for at most `patience`. Blocks.
+    /// Lets every root take its pending checkpoint and end, for at most `patience`; no git is left. Blocks.
     pub fn stop(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
+        let git_deadline = Instant::now() + patience / 2;
+        let git = &self.environment.git.children;
         let roots = self.roots();
         self.alive.beat();
         self.keeper.stop();
@@ -345,12 +347,18 @@ impl Daemon {
             root.end(End::Stop);
         }
         while roots.iter().any(|root| !root.has_ended()) {
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            if now >= git_deadline {
+                // What hangs in a git comes free by that.
+                git.end();
+            }
+            if now >= deadline {
                 tracing::warn!("some roots haven't ended in time; their next start finds what they left");
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        git.end();
     }
 
     fn spawn(self: &Arc<Self>, root: Root, origin: Origin) -> Result<Arc<Root>> {

@@ -112,6 +112,7 @@ pub fn for_engine(paths: &Paths, lookup: impl Fn(&str) -> Option<OsString>) -> E
             home: absolute("HOME"),
             config_home: absolute("XDG_CONFIG_HOME"),
             path,
+            children: Default::default(),
             scratch: Some(paths.state.join("scratch")),
         },
         conversations: homes(absolute),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::json;
-use stepback_tests::{Project, Sandbox, pause};
+use stepback_tests::{Project, Sandbox, eventually, pause};
 
 use crate::support::{paths, round_trip, rounds};
 
@@ -457,4 +457,89 @@ fn a_full_state_directory_loses_nothing_and_goes_on_when_there_is_room() {
         project.json(&["status", "--verify"])["root"]["warnings"],
         json!([])
     );
+}
+
+/// Whether a git runs that was sent into `project`.
+fn git_runs_in(project: &Project<'_>) -> bool {
+    let place = project.file("").canonicalize().unwrap();
+    let place = place.to_str().unwrap();
+    fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
+        read("comm").trim_ascii_end() == b"git"
+            && String::from_utf8_lossy(&read("cmdline"))
+                .split('\0')
+                .any(|word| word.trim_end_matches('/') == place)
+    })
+}
+
+/// A git that waits for settings in a FIFO stayed when the daemon had stopped, and one more for each time that the daemon
+/// was killed.
+#[test]
+fn no_git_outlives_the_daemon() {
+    if !Path::new("/proc/self/comm").exists() {
+        eprintln!("skipped: no /proc");
+        return;
+    }
+    let deadly = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "true"])
+        .status();
+    let killed_too = deadly.is_ok_and(|status| status.success());
+    if !killed_too {
+        eprintln!("skipped in part: no `setpriv --pdeathsig`, so a git stays when the daemon is killed");
+    }
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("git init -q .; printf 'v1\n' > a; git add a; mkfifo ../settings");
+    let daemon = sandbox.daemon();
+    project.attach();
+    project.sh(r"printf '[include]\n\tpath = ../../settings\n' >> .git/config; printf 'v2\n' > a");
+    eventually("git waits", Duration::from_secs(30), || git_runs_in(&project));
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    assert_eq!(daemon.ended(Duration::from_secs(20)), Some(0));
+    assert!(!git_runs_in(&project), "after the stop");
+    if killed_too {
+        let daemon = sandbox.daemon();
+        eventually("git waits again", Duration::from_secs(30), || {
+            git_runs_in(&project)
+        });
+        daemon.kill();
+        eventually("git is gone", Duration::from_secs(5), || !git_runs_in(&project));
+    }
+}
+
+/// A FIFO, or what never ends, where a repository has its files held the root up for ever: its captures fail with words
+/// that name the file, and go on when it is mended.
+#[test]
+fn a_fifo_in_a_repository_holds_nothing_up() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("git init -q -b main .; printf 'v1\n' > a; git add a; git commit -qm one");
+    project.attach();
+    let begun = Instant::now();
+    for (name, fails) in [
+        ("HEAD", true),
+        ("index", true),
+        ("config", true),
+        ("commondir", false),
+        ("refs/heads/main", false),
+        ("packed-refs", false),
+    ] {
+        for make in ["mkfifo", "ln -s /dev/zero"] {
+            project.sh(&format!(
+                "cd .git; mkdir -p ../../kept; mv {name} ../../kept/it 2> /dev/null || true; {make} {name}; date +%N > ../a"
+            ));
+            if fails {
+                let error = project.fails(&["save"], 1, "config");
+                let message = error["message"].as_str().unwrap();
+                assert!(message.contains(&format!(".git/{name}")), "{message}");
+            } else {
+                project.save();
+            }
+            project.sh(&format!(
+                "cd .git; rm {name}; mv ../../kept/it {name} 2> /dev/null || true"
+            ));
+        }
+        project.save();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }

@@ -33,6 +33,7 @@ impl OurEngine {
         let env = Environment {
             state_dir: state.to_owned(),
             git: GitEnvironment {
+                children: Default::default(),
                 program: Some("git".into()),
                 home: Some(sandbox.home()),
                 config_home: Some(sandbox.home().join(".config")),

@@ -3,12 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::GitEnvironment;
 use super::repo::GitDir;
@@ -18,8 +16,8 @@ use crate::error::{At, Error, Result};
 /// More of what git says on stderr isn't kept, in bytes.
 const STDERR_BYTES_MAX: u64 = 64 * 1024;
 
-/// A git that takes longer is ended: it may be reading settings from a FIFO or from a file system that is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A git that says nothing for so long is ended: it may be reading settings from a FIFO or from a file system that is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Settings that concern what is ignored.
 #[derive(Debug, Default)]
@@ -181,7 +179,7 @@ fn run(
     let Some(program) = &git.program else {
         return Ok(Answer::NoGit);
     };
-    let mut command = Command::new(program);
+    let mut command = git.children.command(program, git.path.as_deref());
     command
         .env_clear()
         .current_dir("/")
@@ -214,23 +212,26 @@ fn run(
         "-C",
     ]);
     command.arg(dir).args(arguments);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Answer::NoGit),
-        Err(error) => return Err(error).at(program),
+    let Some((mut child, entry)) = git.children.start(&mut command, program)? else {
+        return Ok(Answer::NoGit);
     };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // Both pipes are emptied at once: git must not wait for one while we wait for the other.
     let (done, waiting) = channel::<()>();
-    let pid = i32::try_from(child.id()).map(Pid::from_raw);
+    let heard = AtomicU64::new(0);
     let (read, said, late) = std::thread::scope(|scope| {
+        let (heard, entry) = (&heard, &entry);
         let watchdog = scope.spawn(move || {
-            let late = waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
-            if let (true, Ok(pid)) = (late, pid) {
-                // Not waited for yet, so the number is still its own. Gone already is as good.
-                let _ = kill(pid, Signal::SIGKILL);
+            let mut known = 0;
+            while waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let now = heard.load(Ordering::Relaxed);
+                if now == known {
+                    entry.kill();
+                    return true;
+                }
+                known = now;
             }
-            late
+            false
         });
         let said = scope.spawn(|| {
             let mut said = Vec::new();
@@ -249,7 +250,10 @@ fn run(
                 field.clear();
                 match stdout.read_until(0, &mut field) {
                     Ok(0) => break,
-                    Ok(_) => each(field.strip_suffix(&[0]).unwrap_or(&field)),
+                    Ok(_) => {
+                        heard.fetch_add(1, Ordering::Relaxed);
+                        each(field.strip_suffix(&[0]).unwrap_or(&field));
+                    }
                     Err(error) => {
                         read = Err(error);
                         break;
@@ -261,8 +265,12 @@ fn run(
         drop(done);
         (read, said, watchdog.join().unwrap_or_default())
     });
+    drop(entry);
     let status = child.wait().at(program)?;
     read.at(program)?;
+    if !status.success() && git.children.have_ended() {
+        return Err(Error::Cancelled);
+    }
     if status.success() || status.code() == Some(fine) {
         return Ok(Answer::Yes);
     }

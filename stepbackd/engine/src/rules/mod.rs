@@ -17,6 +17,7 @@
 //! The matching is our own (`pattern`, `wildmatch`), because git is the judge of what is ignored and the crates differ from it.
 
 mod builtin;
+mod children;
 mod git;
 mod ignore_file;
 mod include;
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use children::Children;
 pub use include::check_include;
 pub use outside::{AboveRules, OutsideRules};
 pub(crate) use place::{Below, DirRules, Place};
@@ -60,6 +62,8 @@ pub struct GitEnvironment {
     pub path: Option<std::ffi::OsString>,
     /// A directory of ours, for copies of what git would change by reading it; `None`: it may.
     pub scratch: Option<PathBuf>,
+    /// The gits that run just now, to end them.
+    pub children: Children,
 }
 
 /// What a change of rules outside the tree makes stale.

@@ -16,7 +16,7 @@ use super::tracked::{Collector, Tracked};
 use crate::error::{Error, Result};
 use crate::path::TreePath;
 use crate::root::{FileType, Stat};
-use crate::user_file::{open_any, read_small};
+use crate::user_file::{is_null, open_any, read_small};
 
 /// Where git keeps what belongs to a work tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,23 @@ impl GitDir {
             && common.join("objects").is_dir()
             && common.join("refs").is_dir();
         there.then_some(Self { own, common })
+    }
+
+    /// That git can read its files without being held up: one that waits there would hold up the root, and one that never
+    /// ends would fill git's memory.
+    fn check_files(&self) -> Result<()> {
+        for name in ["HEAD", "index", "config.worktree"] {
+            check_file(&self.own.join(name))?;
+        }
+        check_file(&self.common.join("config"))?;
+        let link = self.own.join("commondir");
+        match read_small(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Rules {
+                path: link,
+                why: format!("it can't be read: {error}"),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -86,6 +103,17 @@ type Stamp = Option<(u64, u64, i64, i64)>;
 fn stamp(path: &Path) -> Stamp {
     let stat = open_stat(path)?;
     Some((stat.ino, stat.size, stat.mtime_ns, stat.ctime_ns))
+}
+
+/// Refuses what git would wait for, or read without end, where it expects a file.
+fn check_file(path: &Path) -> Result<()> {
+    match open_stat(path).map(|stat| stat.kind) {
+        Some(FileType::Fifo | FileType::Special) if !is_null(path) => Err(Error::Rules {
+            path: path.to_owned(),
+            why: "it is no regular file, and git reads it".into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn open_stat(path: &Path) -> Option<Stat> {
@@ -141,6 +169,10 @@ impl Settings {
                 git_dir.own.join("config.worktree"),
                 git_dir.own.join("HEAD"),
             ]);
+            git_dir.check_files()?;
+        }
+        for file in &files {
+            check_file(file)?;
         }
         // Stamped before git reads them: what changes meanwhile is seen next time.
         let mut stamps: Vec<(PathBuf, Stamp)> = files
@@ -251,6 +283,7 @@ impl Repo {
                 [self.at.as_bytes(), b"/"].concat()
             };
             let start = path.len();
+            git_dir.check_files()?;
             let answer = git::tracked(git, dir, git_dir, &mut |relative, repository| {
                 path.truncate(start);
                 path.extend_from_slice(relative);

@@ -187,6 +187,7 @@ pub fn environment_of(dir: &Path) -> Environment {
             home: Some(dir.join("home")),
             config_home: None,
             path: std::env::var_os("PATH"),
+            children: Default::default(),
             scratch: Some(state.join("scratch")),
         },
         state_dir: state,

@@ -157,6 +157,7 @@ impl Fixture {
             config_home: None,
             path,
             scratch: None,
+            children: Default::default(),
         };
         Rules::of_disk(
             &self.root,

@@ -317,6 +317,46 @@ fn rules_that_can_not_be_read_fail_the_capture() {
 }
 
 #[test]
+fn git_is_not_sent_where_it_would_wait() {
+    use nix::sys::stat::Mode;
+
+    let mut at = Fixture::new();
+    at.git(&["init", "-q"]);
+    at.write("a", "");
+    at.git(&["add", "a"]);
+    at.capture_all();
+    let begun = std::time::Instant::now();
+    for name in ["HEAD", "index", "config", "config.worktree", "commondir"] {
+        let (file, kept) = (at.path(&format!(".git/{name}")), at.path(".git/kept"));
+        let was_there = fs::rename(&file, &kept).is_ok();
+        for zero in [false, true] {
+            if zero {
+                std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+            } else {
+                nix::unistd::mkfifo(&file, Mode::S_IRWXU).unwrap();
+            }
+            at.rules = None;
+            let error = at.try_scan().unwrap_err();
+            assert!(
+                matches!(&error, Error::Rules { path, .. } if path.ends_with(name)),
+                "{name}: {error}"
+            );
+            fs::remove_file(&file).unwrap();
+        }
+        if was_there {
+            fs::rename(&kept, &file).unwrap();
+        }
+        at.scan();
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(9));
+    // Links to files are as good as files, and nothing is an empty file.
+    fs::rename(at.path(".git/config"), at.path(".git/kept")).unwrap();
+    std::os::unix::fs::symlink("kept", at.path(".git/config")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", at.home.join(".gitconfig")).unwrap();
+    at.scan();
+}
+
+#[test]
 fn settings_that_change_nothing_are_asked_for_once() {
     let mut at = Fixture::new();
     at.git(&["init", "-q"]);
