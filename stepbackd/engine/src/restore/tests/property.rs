@@ -172,7 +172,7 @@ fn lost_set_id_among_others(bench: &Bench, change: &crate::diff::Change) -> bool
         return false;
     };
     let plain = |node: &Node| Node {
-        perm: crate::node::Perm::of_mode(u32::from(node.perm.bits()) & !0o6000),
+        perm: crate::node::Perm::of_mode(node.perm.bits() & !0o6000),
         ..node.clone()
     };
     let file = full(bench, &change.path);
