@@ -9,7 +9,7 @@ use crate::conversation::SessionId;
 use crate::diff::{self, Change, Status};
 use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
-use crate::node::{NotCaptured, Snapshot};
+use crate::node::{NotCaptured, Reason, Snapshot};
 use crate::path::{TreePath, is_temporary};
 use crate::record;
 use crate::restore;
@@ -199,8 +199,10 @@ impl Engine {
         }
         // One that can't be read names nothing.
         let then = self.not_captured(Some(n)).unwrap_or_default();
+        // What was forgotten stands in the root's record, whatever a checkpoint names.
+        let counts = |entry: &NotCaptured| entry.reason != Reason::Forgotten && !restore::is_leftover(entry);
         now.iter()
-            .any(|entry| !restore::is_leftover(entry) && !is_left_out(&then, &entry.path))
+            .any(|entry| counts(entry) && !is_left_out(&then, &entry.path))
     }
 
     /// Whether the position recorded just this.

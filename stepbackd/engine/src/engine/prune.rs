@@ -190,8 +190,9 @@ impl Engine {
     /// Deletes the refs of checkpoints and redo entries. May be called again after an error.
     fn take_out(&mut self, gone: &BTreeSet<u64>, redo: &[u64], cx: &Context<'_>) -> Result<()> {
         self.hand_bases_on(gone, cx)?;
-        // What is on disk may be in one of those only.
-        if self.presence() == Presence::Here && self.record.position.is_none_or(|n| gone.contains(&n)) {
+        // What is on disk may be in one of those only; the position stands on what stays already.
+        let kept = self.memory.is_some_and(|memory| self.is_position(memory));
+        if self.presence() == Presence::Here && !kept {
             self.capture(Scope::Paths(BTreeSet::new()), &Why::plain(Trigger::Auto), cx)?;
         }
         self.keep_cache_true(gone)?;
