@@ -307,18 +307,19 @@ impl Daemon {
         root.end(End::Retire);
     }
 
-    /// The root's actor died of an error of ours, for the `falls`-th time, at `since`: another one takes its place, unless an `attach`
-    /// or `detach` was faster.
+    /// The root's actor died of an error of ours, for the `falls`-th time, at `since`: another one takes its place, unless
+    /// an `attach` or `detach` was faster.
     pub fn begin_anew(self: &Arc<Self>, fallen: &Arc<Root>, falls: u32, since: Time) {
         let turn = self.attaching.hold(&fallen.path, Reach::Own);
         if self.shutdown.is_cancelled() || !self.roots().iter().any(|root| Arc::ptr_eq(root, fallen)) {
             return;
         }
-        self.remove_root(fallen);
         let mut root = Root::new(fallen.id.clone(), fallen.path.clone(), fallen.store.clone());
         root.falls = falls;
-        if let Err(e) = self.spawn(root, Origin::Anew(since)) {
-            tracing::error!(root = %fallen.id, "the root can't be begun anew: {e}");
+        match self.spawn(root, Origin::Anew(since)) {
+            Ok(_) => fallen.end(End::Retire),
+            // It stays where it is, as one that failed.
+            Err(e) => tracing::error!(root = %fallen.id, "the root can't be begun anew: {e}"),
         }
         drop(turn);
     }
@@ -371,6 +372,8 @@ impl Daemon {
             .at(&root.path)?;
         root.runs_in(thread);
         let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        // One whose place it takes was to be found until now: nobody is told meanwhile that nothing is attached.
+        roots.retain(|other| other.id != root.id);
         roots.push(Arc::clone(&root));
         roots.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(root)
