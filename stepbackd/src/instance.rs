@@ -132,7 +132,7 @@ impl Instance {
         if own_socket {
             self.door.made(socket);
         }
-        write_note(&self.paths, socket)
+        self.door.announce(socket)
     }
 
     /// For listening anew.
@@ -161,8 +161,20 @@ impl Door {
             }
         };
         self.made(&path);
-        write_note(&self.paths, &path)?;
+        if let Err(e) = write_note(&self.paths, &path) {
+            // On a full disk, say: the listener must not be lost with it.
+            tracing::error!("{e}");
+        }
         Ok(Some(listener))
+    }
+
+    /// Says to everyone where we listen; `passed` is where when the socket isn't of our own making.
+    ///
+    /// # Errors
+    /// When the note can't be written.
+    pub fn announce(&self, passed: &Path) -> Result<()> {
+        let made = self.lock().clone();
+        write_note(&self.paths, made.as_ref().map_or(passed, |made| &made.path))
     }
 
     fn made(&self, path: &Path) {
@@ -178,10 +190,7 @@ impl Door {
 }
 
 /// Writes the note that says that this process listens at `socket`.
-///
-/// # Errors
-/// When it can't be written.
-pub fn write_note(paths: &Paths, socket: &Path) -> Result<()> {
+fn write_note(paths: &Paths, socket: &Path) -> Result<()> {
     let note = Note::new(std::process::id(), socket, env!("CARGO_PKG_VERSION"));
     let file = paths.daemon_json();
     let text = serde_json::to_vec(&note)
@@ -277,6 +286,22 @@ mod tests {
         drop(first);
         assert!(!paths.socket.exists() && !paths.daemon_json().exists());
         drop(ours(&paths));
+    }
+
+    #[test]
+    fn a_new_socket_is_listened_at_even_if_nobody_can_be_told() {
+        let (_dir, paths) = paths();
+        let mut instance = ours(&paths);
+        let listener = socket::listen(&paths.socket).unwrap();
+        instance.announce(&paths.socket, true).unwrap();
+        assert!(instance.door().mend().unwrap().is_none());
+        std::fs::remove_file(&paths.socket).unwrap();
+        std::fs::remove_file(paths.daemon_json()).unwrap();
+        std::fs::create_dir(paths.daemon_json()).unwrap();
+        let another = instance.door().mend().unwrap().unwrap();
+        drop(listener);
+        std::os::unix::net::UnixStream::connect(&paths.socket).unwrap();
+        another.accept().unwrap();
     }
 
     #[test]

@@ -6,12 +6,15 @@
 //! | `paths` `config` `environment` `logging` `daemonize` | the world around |
 //! | `instance` `socket` `reserve` | one daemon for each STATE, one socket, also on a full disk |
 //! | `registry` | which roots are attached |
+//! | `keeper` | maintenance of the stores |
 //! | `server` `connection` `handler` `named` `outlet` `convert` | from the wire to a job and back |
 //! | `daemon` | what all roots share |
 //! | `first_looks` | which root is scanned first after the start |
 //! | `root/` | the actor of each root |
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
 //! | `idle_trees` | which roots keep their tree in memory |
+//! | `prune_roots` | deletes the checkpoints of roots whose directory is gone |
+//! | `hooks_seen` | when hooks of agents were heard of |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
 
 mod alive;
@@ -218,22 +221,23 @@ fn announce(daemon: &Arc<Daemon>, instance: &mut Instance, own_socket: bool) -> 
     match instance.announce(&daemon.paths.socket, own_socket) {
         Err(e) if e.is_no_space() => {
             tracing::warn!("{e}");
-            let daemon = Arc::clone(daemon);
-            tokio::spawn(async move {
-                let again = || instance::write_note(&daemon.paths, &daemon.paths.socket);
-                while daemon
-                    .shutdown
-                    .run_until_cancelled(tokio::time::sleep(ANNOUNCE_AGAIN))
-                    .await
-                    .is_some()
-                    && again().is_err()
-                {}
-            });
+            tokio::spawn(announce_again(Arc::clone(daemon), instance.door()));
             Ok(())
         }
         announced => {
             reserve::keep(&daemon.paths.reserve());
             announced
+        }
+    }
+}
+
+async fn announce_again(daemon: Arc<Daemon>, door: Arc<Door>) {
+    let pause = || tokio::time::sleep(ANNOUNCE_AGAIN);
+    while daemon.shutdown.run_until_cancelled(pause()).await.is_some() {
+        let (daemon, door) = (Arc::clone(&daemon), Arc::clone(&door));
+        let told = tokio::task::spawn_blocking(move || door.announce(&daemon.paths.socket).is_ok());
+        if told.await.unwrap_or(false) {
+            return;
         }
     }
 }
