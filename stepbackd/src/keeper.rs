@@ -2,6 +2,7 @@
 //! back after a grace that grows each time, so that a busy root is never held up for long and its store is folded at last.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const FULL_EVERY: Duration = Duration::from_secs(24 * 3600);
 const GRACE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(20));
 /// The first and the longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
+
+/// What was done, if anything was to do.
+type Kept = Option<(Thoroughness, Maintained)>;
 
 /// Looks after all stores.
 #[derive(Debug, Default)]
@@ -176,26 +180,45 @@ impl Keeper {
         measure_all(stores);
         let program = git.program.as_deref();
         while let Some((path, thinned)) = self.next() {
-            let interrupt = Arc::new(Interrupt::default());
-            let result = Store::open(&path).and_then(|store| {
+            self.work(&path, || {
+                let store = Store::open(&path)?;
                 let how = match (thinned && is_full_due(&store), store.wants_folding()?) {
                     (true, _) => Thoroughness::Full,
                     (false, true) => Thoroughness::Fold,
                     (false, false) => return Ok(None),
                 };
-                {
-                    let mut state = self.lock();
-                    if state.ended {
-                        return Ok(None);
-                    }
-                    state.running = Some((path.clone(), Arc::clone(&interrupt)));
-                }
-                let maintained = store.maintain(program, git.path.as_deref(), how, &interrupt);
-                maintained.map(|maintained| Some((how, maintained)))
+                let Some(interrupt) = self.begin(&path) else {
+                    return Ok(None);
+                };
+                let maintained = store.maintain(program, git.path.as_deref(), how, &interrupt)?;
+                Ok(Some((how, maintained)))
             });
-            self.lock().running = None;
-            self.changed.notify_all();
-            self.end(&path, result);
+        }
+    }
+
+    /// From now on whoever wants the store knows whom to interrupt. `None`: somebody was faster, or the end has come.
+    fn begin(&self, path: &Path) -> Option<Arc<Interrupt>> {
+        let mut state = self.lock();
+        if state.ended || state.stores.get(path).is_some_and(|care| care.dirty) {
+            return None;
+        }
+        let interrupt = Arc::new(Interrupt::default());
+        state.running = Some((path.to_owned(), Arc::clone(&interrupt)));
+        Some(interrupt)
+    }
+
+    /// Does `work`, and remembers how it ended. A panic must not leave it as running: all who want the store would wait.
+    fn work(&self, path: &Path, work: impl FnOnce() -> Result<Kept, Error>) {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        self.lock().running = None;
+        self.changed.notify_all();
+        match result {
+            Ok(result) => self.end(path, result),
+            Err(_) => self.failed(
+                path,
+                "an internal error",
+                "`stepback daemon logs` shows it; please report it",
+            ),
         }
     }
 
@@ -229,7 +252,7 @@ impl Keeper {
         }
     }
 
-    fn end(&self, path: &Path, result: Result<Option<(Thoroughness, Maintained)>, Error>) {
+    fn end(&self, path: &Path, result: Result<Kept, Error>) {
         match result {
             Ok(Some((how, Maintained::Done { before, after }))) => {
                 tracing::info!("{} packed ({how:?}): {before} -> {after} bytes", path.display());
@@ -246,12 +269,15 @@ impl Keeper {
             }
             // What failed before was about something that is to be done no more.
             Ok(None) => {}
-            Err(error) => {
-                self.went_wrong(path, &error.to_string(), &error.hint());
-                if let Some(care) = self.lock().stores.get_mut(path) {
-                    care.dirty = true;
-                }
-            }
+            Err(error) => self.failed(path, &error.to_string(), &error.hint()),
+        }
+    }
+
+    /// It failed, and is tried again after the pause.
+    fn failed(&self, path: &Path, why: &str, hint: &str) {
+        self.went_wrong(path, why, hint);
+        if let Some(care) = self.lock().stores.get_mut(path) {
+            care.dirty = true;
         }
     }
 }
@@ -308,5 +334,30 @@ mod tests {
         assert_eq!(keeper.lock().stores[store].grace, GRACE.0);
         keeper.make_way(Some(store));
         assert_eq!(keeper.lock().stores[store].grace, GRACE.0 * 2);
+    }
+
+    #[test]
+    fn nothing_begins_once_somebody_wants_the_store() {
+        let keeper = Keeper::default();
+        let store = Path::new("/nowhere/x.git");
+        let looked_at = || keeper.lock().stores.entry(store.to_owned()).or_default().dirty = false;
+        looked_at();
+        keeper.make_way(Some(store));
+        assert!(keeper.begin(store).is_none());
+        looked_at();
+        assert!(keeper.begin(store).is_some());
+    }
+
+    #[test]
+    fn after_a_panic_nobody_waits_and_it_is_tried_again() {
+        let keeper = Keeper::default();
+        let store = Path::new("/nowhere/x.git");
+        keeper.work(store, || {
+            keeper.begin(store).unwrap();
+            panic!("a test asks for it")
+        });
+        assert!(keeper.lock().running.is_none());
+        assert_eq!(keeper.warning(store).unwrap().kind, "maintenance");
+        assert!(keeper.lock().stores[store].due().is_some());
     }
 }
