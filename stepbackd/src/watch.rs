@@ -70,6 +70,14 @@ struct Books {
     room: Room,
 }
 
+impl Books {
+    /// Nobody hears of anything any more.
+    fn source_ended(&mut self) {
+        self.source = None;
+        self.watches = Watches::default();
+    }
+}
+
 impl Watcher {
     /// Starts it, with the directory of `cookies` watched.
     pub fn start(cookies: Arc<Cookies>) -> Arc<Self> {
@@ -228,16 +236,23 @@ impl Shared {
         }
         let generation = {
             let mut books = lock(&self.books);
+            if books.source.is_some() {
+                // Another root was faster, and may have watches there already.
+                return Ok(());
+            }
             books.watches = Watches::default();
             books.source = Some(source);
             books.generation += 1;
             books.generation
         };
         let shared = Arc::downgrade(self);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("events".into())
-            .spawn(move || take(&shared, &mut events, generation))?;
-        Ok(())
+            .spawn(move || take(&shared, &mut events, generation));
+        if thread.is_err() {
+            lock(&self.books).source_ended();
+        }
+        thread.map(drop)
     }
 
     /// Sorts an event into the roots' pending sets. `since`: all events until then were taken.
@@ -329,8 +344,7 @@ fn take(shared: &Weak<Shared>, events: &mut source::Events, generation: u64) {
                 tracing::error!("file events failed: {e}; every root is scanned, and polled");
                 let mut books = lock(&shared.books);
                 if books.generation == generation {
-                    books.source = None;
-                    books.watches = Watches::default();
+                    books.source_ended();
                 }
                 drop(books);
                 shared.everything(all_taken);

@@ -276,3 +276,12 @@ async fn a_silent_file_system_is_named() {
     assert!(!s.enter("") && s.enter(""));
     assert_eq!(s.watch.unwatched(), None);
 }
+
+#[test]
+fn a_second_source_takes_no_watch_away() {
+    let setup = setup();
+    setup.enter("");
+    setup.watcher.shared.listen().unwrap();
+    assert_eq!(setup.watch.count(), 1);
+    assert!(setup.enter(""), "watched all the time");
+}
