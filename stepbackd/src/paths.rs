@@ -165,6 +165,11 @@ impl Paths {
         self.state.join("gaps")
     }
 
+    /// Those of the root `id`.
+    pub fn gaps_of(&self, id: &str) -> PathBuf {
+        self.gaps().join(format!("{id}.json"))
+    }
+
     /// Answers that a slow client hasn't taken yet.
     pub fn spool(&self) -> PathBuf {
         self.state.join("spool")

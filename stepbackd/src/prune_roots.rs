@@ -9,6 +9,7 @@ use stepback_proto::{Failure, FailureKind, Reply};
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::locks::Reach;
+use crate::root::gaps;
 
 /// How long an actor that ends may take for what it is doing.
 const ACTOR_PATIENCE: Duration = Duration::from_secs(30);
@@ -69,11 +70,6 @@ fn remove(daemon: &Arc<Daemon>, gone: &GoneRoot) -> Result<Deleted, Failure> {
     let _held = daemon.locks.hold(&gone.path, Reach::Overlapping);
     let engine = open().map_err(engine_failure)?;
     let deleted = engine.forget_all().map_err(engine_failure)?;
-    let gaps = daemon.paths.gaps().join(format!("{}.json", gone.id));
-    if let Err(e) = std::fs::remove_file(&gaps)
-        && e.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!("{}: {e}", gaps.display());
-    }
+    gaps::remove(&daemon.paths.gaps_of(&gone.id));
     Ok(deleted)
 }

@@ -131,7 +131,7 @@ impl Actor {
         };
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
         let config = daemon.config().for_root(&root.path);
-        let mut gaps = Gaps::read(daemon.paths.gaps().join(format!("{}.json", root.id)));
+        let mut gaps = Gaps::read(daemon.paths.gaps_of(&root.id));
         if let Some((from, to, reason)) = unwatched {
             gaps.add(from, to, reason);
         }

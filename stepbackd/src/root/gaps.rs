@@ -1,7 +1,7 @@
 //! The spans in which nothing was watched: the newest few, in memory and in a small file. Losing the file loses no
 //! checkpoint.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stepback_engine::time::Time;
@@ -76,11 +76,16 @@ impl Gaps {
 
     /// The root is forgotten.
     pub fn remove(&self) {
-        if let Err(e) = std::fs::remove_file(&self.file)
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!("{}: {e}", self.file.display());
-        }
+        remove(&self.file);
+    }
+}
+
+/// A root without an actor is forgotten: its `file` goes.
+pub fn remove(file: &Path) {
+    if let Err(e) = std::fs::remove_file(file)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("{}: {e}", file.display());
     }
 }
 

@@ -25,7 +25,7 @@ mod care;
 mod clocks;
 mod errand;
 mod fallen;
-mod gaps;
+pub mod gaps;
 mod hook;
 pub mod job;
 mod keep;
