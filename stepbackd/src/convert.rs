@@ -1,7 +1,7 @@
 //! Between the engine's words and those of the wire. The only file that knows both.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stepback_engine::checkpoint::{Checkpoint, Trigger};
 use stepback_engine::conversation::{Agent, Mode, Outcome, Seen, SessionId, What};
@@ -290,11 +290,11 @@ pub const fn mode(what: wire::RewindWhat, fork: bool) -> Mode {
 }
 
 /// A session that a hook told of; `None` for an agent that isn't known.
-pub fn seen(agent: &str, session: &str, transcript: Option<WirePath>) -> Option<Seen> {
+pub fn seen(agent: &str, session: &str, transcript: Option<PathBuf>) -> Option<Seen> {
     Some(Seen {
         agent: Agent::of_name(agent)?,
         session: session.to_owned(),
-        path: transcript.map(|path| path.as_path().to_owned()),
+        path: transcript,
     })
 }
 

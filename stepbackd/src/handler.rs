@@ -15,13 +15,14 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::convert;
 use crate::daemon::Daemon;
+use crate::locks::Reach;
 use crate::named::{self, relative};
 use crate::outlet::{self, Outlet};
 use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
-use crate::root::{self, PUTTING_BACK, Root};
+use crate::root::{self, PUTTING_BACK, Root, gaps};
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -39,12 +40,12 @@ const NAME_BYTES_MAX: usize = 256;
 pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
     let place = match named::absolute(&request.place, "the place of a request") {
         Ok(place) => place,
-        Err(failure) => return finish(answers, Err(failure)).await,
+        Err(failure) => return answers.end(Err(failure)).await,
     };
     match request.verb {
-        Verb::Ping => finish(answers, Ok(Reply::Daemon(daemon.info()))).await,
+        Verb::Ping => answers.end(Ok(Reply::Daemon(daemon.info()))).await,
         // The connection sees to the rest, once the reply is written.
-        Verb::Shutdown => finish(answers, Ok(Reply::Empty)).await,
+        Verb::Shutdown => answers.end(Ok(Reply::Empty)).await,
         Verb::Roots => {
             blocking(move || {
                 let mut answers = answers;
@@ -62,8 +63,8 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         Verb::Watch => watch(daemon, place, answers).await,
         Verb::Hook(hook) => blocking(move || self::hook(&daemon, &place, *hook, answers, progress)).await,
         Verb::HooksSeen => {
-            let seen = daemon.hooks_seen.list();
-            finish(answers, Ok(Reply::HooksSeen(seen))).await;
+            // Somebody may be writing it down.
+            blocking(move || answers.finish(Ok(Reply::HooksSeen(daemon.hooks_seen.list())))).await;
         }
         Verb::Status { verify } => status(daemon, place, verify, answers, progress).await,
         Verb::Attach(attach) => blocking(move || self::attach(&daemon, attach, answers, progress)).await,
@@ -114,10 +115,6 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
     if let Err(e) = tokio::task::spawn_blocking(work).await {
         tracing::error!("a request failed: {e}");
     }
-}
-
-async fn finish(answers: Outlet, result: Result<Reply, Failure>) {
-    blocking(move || answers.finish(result)).await;
 }
 
 /// What helps where no root is.
@@ -373,9 +370,11 @@ fn find_detached(
 }
 
 fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
-    let _held = daemon.locks.hold(engine.path(), crate::locks::Reach::Overlapping);
+    let _held = daemon.locks.hold(engine.path(), Reach::Overlapping);
+    daemon.keeper.make_way(Some(engine.store_path()));
     let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
     let deleted = engine.forget_all().map_err(|e| convert::failure(&e))?;
+    gaps::remove(&daemon.paths.gaps_of(&id));
     Ok(convert::deleted(path, id, deleted))
 }
 
@@ -412,6 +411,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
 
 /// An agent's word is taken at once: only before a command that may destroy work does the agent wait for the answer.
 fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress: Arc<Progress>) {
+    let received = Instant::now();
     let tool = match &mut hook.event {
         HookEvent::TurnStart { prompt, .. } | HookEvent::TurnEnd { prompt } => {
             *prompt = prompt.take().map(shortened);
@@ -430,18 +430,23 @@ fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress
         let hint = format!("at most {NAME_BYTES_MAX} bytes");
         return answers.finish(Err(convert::fail(FailureKind::Usage, message, hint)));
     }
-    daemon.hooks_seen.heard(&hook.agent, root::now());
     let waits = matches!(&hook.event, HookEvent::ToolStart(tool) if tool.destructive);
-    let Some(root) = daemon.root_at(place) else {
-        return answers.finish(Ok(Reply::Empty));
-    };
-    let job = Job::Hook(Box::new(hook), Instant::now());
-    if waits {
-        return send(&root, job, answers, progress);
+    let agent = hook.agent.clone();
+    let job = Job::Hook(Box::new(hook), received);
+    // Not before it is in the mailbox: what the agent tells next must come after it, however slow the disk is.
+    let write_down = || daemon.hooks_seen.heard(&agent, root::now());
+    match daemon.root_at(place) {
+        Some(root) if waits => {
+            send(&root, job, answers, progress);
+            return write_down();
+        }
+        Some(root) => {
+            let (nobody, _) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
+            send(&root, job, nobody, progress);
+        }
+        None => {}
     }
-    let (nobody, _) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
-    send(&root, job, nobody, progress);
-    // Not before it is in the mailbox: what the agent tells next must come after it.
+    write_down();
     answers.finish(Ok(Reply::Empty));
 }
 
@@ -488,7 +493,7 @@ async fn watch(daemon: Arc<Daemon>, place: PathBuf, answers: Outlet) {
             Err(RecvError::Closed) => break Ok(Reply::Empty),
         }
     };
-    finish(answers, end).await;
+    answers.end(end).await;
 }
 
 #[cfg(test)]

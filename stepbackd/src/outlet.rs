@@ -188,10 +188,20 @@ impl Outlet {
         if let (Spilled::Lost(failure), Ok(_)) = (&mut self.spilled, &result) {
             failure.message = format!("it is done, but {}", failure.message);
         }
-        let _ = self.send(match result {
-            Ok(reply) => Answer::Done(reply),
-            Err(failure) => Answer::Failed(failure),
-        });
+        let _ = self.send(last(result));
+    }
+
+    /// Ends the answer when the client takes it: for one of which nothing else was sent, or all by [`Self::follow`].
+    pub async fn end(self, result: Result<Reply, Failure>) {
+        // One that has gone away needs none.
+        let _ = self.follow(last(result)).await;
+    }
+}
+
+fn last(result: Result<Reply, Failure>) -> Answer {
+    match result {
+        Ok(reply) => Answer::Done(reply),
+        Err(failure) => Answer::Failed(failure),
     }
 }
 

@@ -107,7 +107,7 @@ fn only_one_file_names_the_codec() {
 fn only_one_file_takes_paths_from_the_wire() {
     only_in(
         "stepbackd/src",
-        &["&WirePath", ": WirePath)"],
+        &["&WirePath", ": WirePath)", "Option<WirePath>"],
         &["stepbackd/src/named"],
     );
     let handler = fs::read_to_string(top().join("stepbackd/src/handler.rs")).unwrap();

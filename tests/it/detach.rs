@@ -10,7 +10,12 @@ fn forgetting_a_nested_root_leaves_the_one_around_it() {
     outer.json(&["attach", "."]);
     outer.json(&["attach", "in"]);
     let inner_store = outer.json(&["-C", "in", "status"])["root"]["store"]["path"].clone();
+    let gaps = sandbox.state().join("gaps");
+    let id = outer.json(&["-C", "in", "status"])["root"]["id"].clone();
+    let gaps = gaps.join(format!("{}.json", id.as_str().unwrap()));
+    std::fs::write(&gaps, "[]").unwrap();
     outer.json(&["detach", "in"]);
+    assert!(gaps.exists(), "it may come back");
     let forgotten = outer.json(&["detach", "in", "--forget", "-y"]);
     assert_eq!(forgotten["forgotten"], true);
     assert!(
@@ -18,6 +23,7 @@ fn forgetting_a_nested_root_leaves_the_one_around_it() {
         "{forgotten}"
     );
     assert!(!std::path::Path::new(inner_store.as_str().unwrap()).exists());
+    assert!(!gaps.exists(), "all of it");
     assert_eq!(outer.ids().len(), 1, "the root around it has its history");
 
     let refused = outer.fails(&["detach", "plain", "--forget", "-y"], 1, "not_attached");

@@ -1,5 +1,7 @@
 //! What an agent's hook tells of its work.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::path::WirePath;
@@ -18,6 +20,9 @@ pub struct Hook {
     /// What happened.
     pub event: HookEvent,
 }
+
+/// How long an agent waits for the checkpoint before a command that may destroy work; the command runs then, saved or not.
+pub const SAVE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ mod request;
 mod session;
 mod status;
 
-pub use agent::{AgentLine, Drift, Hook, HookEvent, HookSeen, Tool};
+pub use agent::{AgentLine, Drift, Hook, HookEvent, HookSeen, SAVE_PATIENCE, Tool};
 pub use answer::{Answer, Attached, Event, Failure, FailureKind, Item, Progress, PrunedRoot, Reply};
 pub use change::{ChangeKind, DiffFile, PlanChange, Preview, RecoverOutcome, Report, Side};
 pub use checkpoint::{CheckpointEntry, FileCounts, RedoEntry, Trigger};

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use stepback_proto::{HookEvent, Request, Verb};
+use stepback_proto::{HookEvent, Request, SAVE_PATIENCE, Verb};
 
 use crate::agents::{self, Agent, Told};
 use crate::app::App;
@@ -19,8 +19,6 @@ use crate::service;
 const PAYLOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a daemon may take for its first word, and for its answer when nothing is waited for.
 const DAEMON_PATIENCE: Duration = Duration::from_millis(40);
-/// How long the agent waits for the checkpoint before a command that may destroy work.
-const SAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// The most bytes of a payload that are read. Tools' answers can be large; a larger one is no event.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 

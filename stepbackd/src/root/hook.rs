@@ -1,20 +1,17 @@
 //! What agents tell of their work: a checkpoint at the start and the end of each turn, and before a command that may destroy
 //! work. No scan: what events have told until now is captured.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::{TurnLabel, Why};
 use stepback_engine::time::Time;
-use stepback_proto::{Failure, Hook, HookEvent, Tool};
+use stepback_proto::{Failure, Hook, HookEvent, SAVE_PATIENCE, Tool};
 
 use crate::convert;
 use crate::named;
 use crate::root::actor::{Actor, Extent};
 use crate::root::now;
-
-/// A hook waits so long for the checkpoint before a command; the command runs then, saved or not.
-const HOOK_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Actor {
     /// Takes what a hook told at `received`.
@@ -30,6 +27,8 @@ impl Actor {
             transcript,
         } = hook;
         self.turns.heard(&agent, &session, pid);
+        // A transcript whose path says nothing is looked for like those that aren't told of.
+        let transcript = transcript.and_then(|path| named::absolute(&path, "a transcript").ok());
         if let (Some(engine), Some(seen)) = (&mut self.engine, convert::seen(&agent, &session, transcript)) {
             engine.note_seen(seen);
         }
@@ -133,7 +132,7 @@ impl Actor {
         let label = self.turns.of(agent, session).map(|turn| turn.label.clone());
         let saved = self.capture_turn(Trigger::BeforeCommand, label);
         let late = received.elapsed();
-        if saved.is_err() || late > HOOK_PATIENCE {
+        if saved.is_err() || late > SAVE_PATIENCE {
             let to = now();
             let length = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
             let from = Time(to.0.saturating_sub(length.max(1)));
