@@ -16,7 +16,7 @@ use crate::root::mailbox::End;
 use crate::root::perform::JobError;
 use crate::root::{now, sight};
 
-/// The first and the longest pause after a capture that failed.
+/// The first and the longest pause after a capture that failed, or an actor that died.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// How long the actor waits for events that are under way.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
@@ -92,11 +92,10 @@ impl Actor {
         let failure = self.failure(&error);
         tracing::error!(root = %self.root.id, "a capture failed: {}", failure.message);
         let times = self.trouble.as_ref().map_or(0, |trouble| trouble.times);
-        let pause = RETRY.0.saturating_mul(1 << times.min(10)).min(RETRY.1);
         self.trouble = Some(Trouble {
             failure,
             times: times + 1,
-            retry_at: Instant::now() + pause,
+            retry_at: Instant::now() + pause_after(times + 1),
         });
     }
 
@@ -250,6 +249,12 @@ impl Actor {
     }
 }
 
+/// The pause after the `times`-th failure in a row.
+pub(super) fn pause_after(times: u32) -> Duration {
+    let growth = 1 << times.saturating_sub(1).min(10);
+    RETRY.0.saturating_mul(growth).min(RETRY.1)
+}
+
 /// What is said to jobs that an actor leaves undone.
 pub(super) fn ended(end: Option<End>) -> Failure {
     match end {
@@ -264,5 +269,17 @@ pub(super) fn ended(end: Option<End>) -> Failure {
             "the daemon is stopping",
             "try again",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pauses_grow_to_a_bound() {
+        let seconds: Vec<u64> = (1..12).map(|times| pause_after(times).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(pause_after(u32::MAX), RETRY.1);
     }
 }

@@ -92,9 +92,6 @@ impl Actor {
         }
         self.take_over();
         self.awaits_attach &= !first;
-        if let Job::Detach { forget: true } = job {
-            self.daemon.keeper.make_way(Some(&self.root.store));
-        }
         if let Job::Detach { forget } = job {
             return self.detach(forget, answers);
         }
@@ -237,6 +234,9 @@ impl Actor {
     }
 
     fn detach(&mut self, forget: bool, answers: Outlet) -> bool {
+        if forget {
+            self.daemon.keeper.make_way(Some(&self.root.store));
+        }
         let checked = self
             .open()
             .and_then(|()| match self.engine.as_ref().map(Engine::unfinished) {

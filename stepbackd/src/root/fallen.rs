@@ -8,11 +8,9 @@ use stepback_proto::{Event, Failure, FailureKind, RootState};
 
 use crate::convert;
 use crate::daemon::{Daemon, Happening};
+use crate::root::care::pause_after;
 use crate::root::mailbox::End;
 use crate::root::{Root, lock, now};
-
-/// The first and the longest pause before it is begun anew.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// One that lived so long fell for another reason: the pauses begin anew.
 const LONG_LIFE: Duration = Duration::from_secs(600);
@@ -44,7 +42,7 @@ impl Fallen {
         let (root, fell) = (Arc::clone(&self.root), now());
         daemon.runtime.clone().spawn(async move {
             let stopped = daemon.shutdown.clone();
-            let pause = tokio::time::sleep(pause_before(times));
+            let pause = tokio::time::sleep(pause_after(times));
             if stopped.run_until_cancelled(pause).await.is_none() {
                 return;
             }
@@ -52,13 +50,6 @@ impl Fallen {
             let _ = tokio::task::spawn_blocking(move || daemon.begin_anew(&root, times, fell)).await;
         });
     }
-}
-
-fn pause_before(times: u32) -> Duration {
-    PAUSE
-        .0
-        .saturating_mul(1 << times.saturating_sub(1).min(10))
-        .min(PAUSE.1)
 }
 
 impl Drop for Fallen {
@@ -102,16 +93,4 @@ pub fn fallen() -> Failure {
         "an internal error ended the watch of this root: nothing is captured for a moment",
         "it is begun anew by itself; `stepback daemon logs` shows what happened, please report it",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pauses_grow_to_a_bound() {
-        let seconds: Vec<u64> = (1..12).map(|times| pause_before(times).as_secs()).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        assert_eq!(pause_before(u32::MAX), PAUSE.1);
-    }
 }

@@ -114,15 +114,6 @@ impl Actor {
             self.timers.thin = self.room_again;
         }
     }
-
-    /// Whether the budget is used up, or something was left out for it.
-    pub(super) fn is_pressed(&self) -> bool {
-        let Some(engine) = &self.engine else { return false };
-        let room = engine
-            .usage()
-            .map_or(u64::MAX, |usage| usage.room(&self.config.quota));
-        room == 0 || refused(engine).is_ok_and(|refused| !refused.is_empty())
-    }
 }
 
 /// What is left out for want of room.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepback_engine::conversation::{Agent, SessionId};
-use stepback_engine::engine::{Engine, Uncovered, Usage, Whereabouts};
+use stepback_engine::engine::{Budget, Engine, Uncovered, Usage, Whereabouts};
 use stepback_engine::mounts::Astray;
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::noise::Noisy;
@@ -94,7 +94,7 @@ impl Actor {
                 let now = Instant::now();
                 let pause = self.timers.measure_pause.max(MEASURE_EVERY);
                 self.timers.store_bytes.get_or_insert(now + pause);
-                let hurry = self.room_again.is_none() && self.is_pressed();
+                let hurry = self.room_again.is_none() && read.is_pressed(&self.config.quota);
                 let thin = now + if hurry { Duration::ZERO } else { THIN_EVERY };
                 let at = self.timers.thin.get_or_insert(thin);
                 *at = thin.min(*at);
@@ -265,8 +265,7 @@ impl Actor {
             );
         }
         if let Some((read, usage)) = read.and_then(|read| Some((read, read.usage?))) {
-            let refused = read.not_captured.iter().filter(|it| it.reason == Reason::Quota);
-            warnings.extend(keep::warnings(usage, &self.config.quota, refused.count()));
+            warnings.extend(keep::warnings(usage, &self.config.quota, read.refused()));
         }
         warnings
     }
@@ -447,6 +446,17 @@ impl Read {
             .iter()
             .filter(move |entry| !known && is_leftover(entry));
         all.map(|entry| &entry.path)
+    }
+
+    /// How much is left out for want of room.
+    fn refused(&self) -> usize {
+        let refused = self.not_captured.iter().filter(|it| it.reason == Reason::Quota);
+        refused.count()
+    }
+
+    /// Whether the budget is used up, or something was left out for it.
+    fn is_pressed(&self, budget: &Budget) -> bool {
+        self.usage.is_some_and(|usage| usage.room(budget) == 0) || self.refused() > 0
     }
 
     fn fill(&self, status: &mut RootStatus) {
