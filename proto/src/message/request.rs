@@ -19,30 +19,31 @@ pub struct Request {
 /// Everything that can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verb {
-    /// Register a root, change its options, or settle what a replaced root is.
+    /// Register a root, change its options, or settle what a replaced root is: `Item::NotCaptured`s, then
+    /// `Reply::Attached`.
     Attach(Attach),
-    /// Stop watching the root.
+    /// Stop watching the root: `Reply::Detached`, or `Reply::Deleted` when its checkpoints were deleted.
     Detach {
         /// Also delete its checkpoints.
         forget: bool,
         /// The place was named: it must be a root itself (or, to be forgotten, one that was detached), not be in one.
         exact: bool,
     },
-    /// Every root.
+    /// Every root: `Item::Root`s, then `Reply::Empty`.
     Roots,
-    /// This root and the daemon.
+    /// This root and the daemon: `Item::NotCaptured`s, then `Reply::Status`.
     Status {
         /// Also check the store's integrity.
         verify: bool,
     },
-    /// Full scan and checkpoint now.
+    /// Full scan and checkpoint now: `Item::NotCaptured`s, then `Reply::Saved`.
     Save {
         /// Label of the checkpoint; with one, a checkpoint is made also when nothing changed.
         label: Option<String>,
         /// Pin it.
         pin: bool,
     },
-    /// Checkpoints, newest first: `Item::Checkpoint`s, then `Reply::List`.
+    /// Checkpoints, newest first: `Item::Checkpoint`s and `Item::Damaged`s, then `Reply::List`.
     List {
         /// At most so many.
         limit: Option<u64>,
@@ -56,7 +57,7 @@ pub enum Verb {
         /// Which.
         id: Selector,
     },
-    /// A file's bytes as of a checkpoint: `Item::Bytes`.
+    /// A file's bytes as of a checkpoint: `Item::Bytes`, then `Reply::Empty`.
     Cat {
         /// Which checkpoint.
         id: Selector,
@@ -72,14 +73,15 @@ pub enum Verb {
         /// Lines or a list of files.
         form: DiffForm,
     },
-    /// Put the whole root back.
+    /// Put the whole root back. A preview is `Item::Change`s, `Item::Included`s, `Item::Kept`s, `Item::NotCovered`s and
+    /// `Item::Conversation`s, then `Reply::Preview`; what was done the last three of these, then `Reply::Report`.
     Rewind {
         /// To which; `None` is the position or the nearest before it that differs.
         id: Option<Selector>,
         /// Preview or do.
         how: Consent,
     },
-    /// Put selected paths back.
+    /// Put selected paths back. Answered as `Rewind` is.
     Restore {
         /// From which checkpoint.
         id: Selector,
@@ -88,17 +90,17 @@ pub enum Verb {
         /// Preview or do.
         how: Consent,
     },
-    /// Take back the latest rewind, restore or session revert.
+    /// Take back the latest rewind, restore or session revert. Answered as `Rewind` is.
     Redo {
         /// Preview or do.
         how: Consent,
     },
-    /// Finish or undo an interrupted operation.
+    /// Finish or undo an interrupted operation: `Item::Kept`s, then `Reply::Recovered`.
     Recover {
         /// Undo rather than finish.
         undo: bool,
     },
-    /// Open a session.
+    /// Open a session: `Reply::SessionStarted`.
     SessionStart {
         /// Its name; one is made when absent.
         name: Option<String>,
@@ -107,55 +109,57 @@ pub enum Verb {
         /// The process whose end ends the session, for `run`.
         pid: Option<u32>,
     },
-    /// End a session.
+    /// End a session. A preview of its revert is answered as that of `Rewind`; what was done with the items of one, then
+    /// `Reply::SessionEnded`.
     SessionEnd {
         /// Which; the one opened last when absent.
         name: Option<String>,
         /// Put back the state at its start, by preview or for real; `None` keeps.
         revert: Option<Consent>,
     },
-    /// Sessions of the root.
+    /// Sessions of the root: `Item::Session`s, then `Reply::Empty`.
     SessionList,
-    /// One session.
+    /// One session: `Item::SessionPath`s, then `Reply::Session`.
     SessionShow {
         /// Which; the one opened last when absent.
         name: Option<String>,
     },
-    /// Keep a checkpoint for ever, or no longer.
+    /// Keep a checkpoint for ever, or no longer: `Reply::Pinned`.
     Pin {
         /// Which.
         id: Selector,
         /// `false` takes the pin away.
         pinned: bool,
     },
-    /// Delete checkpoints.
+    /// Delete checkpoints: `Reply::Dropped`.
     Drop {
         /// Which.
         ids: Vec<Selector>,
         /// Only name what would go.
         preview: bool,
     },
-    /// Follow checkpoints and state changes: `Item::Event`s without end.
+    /// Follow checkpoints and state changes: `Item::Event`s until the daemon stops, then `Reply::Empty`.
     Watch,
-    /// What a checkpoint changed, as a patch that `git apply` takes (`Item::Bytes`).
+    /// What a checkpoint changed, as a patch that `git apply` takes: `Item::Bytes`, then `Reply::Empty`.
     ExportPatch {
         /// Which.
         id: Selector,
     },
-    /// A checkpoint's whole tree as a tar (`Item::Bytes`).
+    /// A checkpoint's whole tree as a tar: `Item::Bytes`, then `Reply::Empty`.
     ExportTar {
         /// Which.
         id: Selector,
     },
-    /// Who answers here.
+    /// Who answers here: `Reply::Daemon`.
     Ping,
-    /// Take the pending checkpoints and exit.
+    /// Take the pending checkpoints and exit: `Reply::Empty`, before that is done.
     Shutdown,
-    /// What an agent is doing in the place.
+    /// What an agent is doing in the place: `Reply::Empty`.
     Hook(Box<Hook>),
     /// When hooks were heard of last: `Reply::HooksSeen`.
     HooksSeen,
-    /// Purge paths from everything recorded, and leave them out from now on; or capture them again.
+    /// Purge paths from everything recorded, and leave them out from now on; or capture them again:
+    /// `Reply::Forgotten`.
     Forget {
         /// Absolute paths, each with all below it.
         paths: Vec<WirePath>,
@@ -164,7 +168,7 @@ pub enum Verb {
         /// Only say what would go.
         preview: bool,
     },
-    /// As `Rewind`, with a say in what becomes of conversations.
+    /// As `Rewind`, with a say in what becomes of conversations, and answered as that is.
     RewindAs {
         /// To which; `None` is the position or the nearest before it that differs.
         id: Option<Selector>,
@@ -175,7 +179,7 @@ pub enum Verb {
         /// Preview or do.
         how: Consent,
     },
-    /// Apply retention to the root now, or remove roots whose directory is gone.
+    /// Apply retention to the root now, or remove roots whose directory is gone: `Reply::Pruned`.
     Prune {
         /// Those roots, of all stores, rather than checkpoints of this root.
         roots: bool,
