@@ -88,6 +88,15 @@ impl Keeper {
 
     /// Somebody is about to use a store, or any when it is `None`: maintenance of it ends soon.
     pub fn make_way(&self, store: Option<&Path>) {
+        self.make_way_within(store, GRACE.1);
+    }
+
+    /// As [`Self::make_way`], for somebody who is waited for: the grace is the shortest one.
+    pub fn make_way_quickly(&self, store: &Path) {
+        self.make_way_within(Some(store), GRACE.0);
+    }
+
+    fn make_way_within(&self, store: Option<&Path>, grace_max: Duration) {
         let mut state = self.lock();
         if let Some(store) = store {
             let care = state.stores.entry(store.to_owned()).or_default();
@@ -103,6 +112,7 @@ impl Keeper {
             return;
         }
         let grace = state.stores.get(&running).map_or(GRACE.0, |care| care.grace);
+        let grace = grace.min(grace_max);
         let still = |state: &mut State| {
             state
                 .running
@@ -359,5 +369,19 @@ mod tests {
         assert!(keeper.lock().running.is_none());
         assert_eq!(keeper.warning(store).unwrap().kind, "maintenance");
         assert!(keeper.lock().stores[store].due().is_some());
+    }
+
+    #[test]
+    fn who_is_waited_for_gives_the_shortest_grace_only() {
+        let keeper = Keeper::default();
+        let store = Path::new("/nowhere/x.git");
+        keeper.make_way(Some(store));
+        let mut state = keeper.lock();
+        state.running = Some((store.to_owned(), Arc::default()));
+        state.stores.get_mut(store).unwrap().grace = GRACE.1;
+        drop(state);
+        let started = Instant::now();
+        keeper.make_way_quickly(store);
+        assert!((GRACE.0..GRACE.1).contains(&started.elapsed()));
     }
 }

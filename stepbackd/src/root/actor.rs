@@ -390,7 +390,12 @@ impl Actor {
             return Ok(None);
         }
         self.take_over();
-        self.daemon.keeper.make_way(Some(&self.root.store));
+        let keeper = &self.daemon.keeper;
+        match why.trigger {
+            // An agent waits for it, and not for long.
+            Trigger::BeforeCommand => keeper.make_way_quickly(&self.root.store),
+            _ => keeper.make_way(Some(&self.root.store)),
+        }
         let burst = self.root.mailbox.take_burst();
         let scope = match (&burst, extent) {
             (_, Extent::Everything(_)) => Scope::All,
