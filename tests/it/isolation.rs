@@ -230,9 +230,10 @@ fn a_file_system_that_does_not_answer_holds_up_nobody() {
 }
 
 #[test]
-#[ignore = "written before quotas: now what doesn't fit is left out as `quota` before the disk is full"]
 fn a_store_without_space_is_named_and_holds_up_nobody() {
     let sandbox = Sandbox::new();
+    // Nothing is left out before the disk is full: no space stays free, and each file is small enough to be recorded always.
+    sandbox.configure("[quota]\nfree = \"0\"\n");
     let good = good(&sandbox);
     let full = sandbox.project("full");
     full.sh("printf 1 > f");
@@ -253,7 +254,7 @@ fn a_store_without_space_is_named_and_holds_up_nobody() {
     sandbox.sh(sandbox.dir(), &script);
     full.stepback(&["daemon", "start"]).exits(0);
     full.settle();
-    full.sh("head -c 20000000 /dev/urandom > big");
+    full.sh("head -c 20000000 /dev/urandom | split -b 1000000 - big.");
     eventually("it has failed", PATIENCE, || full.status()["state"] == "failed");
     let status = full.status();
     assert_eq!(status["warnings"][0]["kind"], "no_space", "{status:#}");
@@ -261,7 +262,7 @@ fn a_store_without_space_is_named_and_holds_up_nobody() {
     full.fails(&["save"], 1, "no_space");
     full.fsck();
     // What doesn't fit is taken away: the root comes back by itself.
-    full.sh("rm big; printf 2 > f");
+    full.sh("rm big.*; printf 2 > f");
     eventually("it is back", PATIENCE, || full.status()["state"] == "watching");
     full.settle();
     assert_eq!(full.show(full.ids()[0], "f"), b"2");
