@@ -28,8 +28,8 @@ const SEEN_MAX: usize = 256;
 /// What is known of the sessions of a root.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// When the last look was.
-    looked: Option<Time>,
+    /// When the last look was that missed no session, by agent; until there was one, what that began with.
+    looked: BTreeMap<Agent, Time>,
     seeded: bool,
     /// As recorded last.
     known: BTreeMap<SessionId, Kept>,
@@ -100,10 +100,11 @@ impl Book {
     /// # Errors
     /// Those of the store.
     pub fn look(&mut self, wish: &Wish<'_>, writer: &ObjectWriter<'_>) -> Result<Vec<Kept>> {
-        let since = self.looked.unwrap_or(wish.since);
         let mut budget = if wish.thorough { u64::MAX } else { BURST_BYTES_MAX };
         let mut all = Vec::new();
-        self.notes.clear();
+        if !wish.only_wanted {
+            self.notes.clear();
+        }
         for agent in Agent::ALL {
             if wish.only_wanted && !wish.wanted.iter().any(|id| id.agent == agent) {
                 continue;
@@ -114,6 +115,7 @@ impl Book {
             let Ok(handle) = DirHandle::open_root(&dir) else {
                 continue;
             };
+            let since = *self.looked.entry(agent).or_insert(wish.since);
             let found = match self.find(agent, &dir, &handle, wish) {
                 Ok(found) => found,
                 Err(e) => {
@@ -121,6 +123,7 @@ impl Book {
                     continue;
                 }
             };
+            let mut missed = false;
             for found in found {
                 let id = SessionId {
                     agent,
@@ -132,19 +135,25 @@ impl Book {
                 }
                 let wanted = wish.wanted.contains(&id);
                 let active = !wish.only_wanted && self.is_active(&id, &found, &handle, since);
-                if !wanted && !active || all.len() == SESSIONS_MAX {
+                if !wanted && !active {
+                    continue;
+                }
+                if all.len() == SESSIONS_MAX {
+                    missed = true;
                     continue;
                 }
                 match self.keep(&id, &found, &dir, &handle, wish, &mut budget, writer)? {
                     Ok(kept) => all.push(kept),
                     Err(e) => {
+                        missed = true;
                         self.notes.insert(agent, format!("session {}: {e}", id.session));
                     }
                 }
             }
-        }
-        if !wish.only_wanted {
-            self.looked = Some(wish.now);
+            // What was missed is as active at the next look as it is now.
+            if !wish.only_wanted && !missed {
+                self.looked.insert(agent, wish.now);
+            }
         }
         Ok(all)
     }

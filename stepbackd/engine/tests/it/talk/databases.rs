@@ -5,8 +5,12 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::{Scope, Why};
+use stepback_engine::time::Time;
+
 use super::support::{FORK, actions, schema};
-use crate::support::Sandbox;
+use crate::support::{Sandbox, at_time};
 
 fn open(path: &PathBuf, fixture: &str) -> Connection {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -252,4 +256,32 @@ fn a_database_in_use_is_left_alone() {
     assert_eq!(sandbox.read("hello.txt").unwrap(), "one\n");
     database.execute_batch("COMMIT").unwrap();
     assert_eq!(dump(&database, "message").len(), 2);
+}
+
+#[test]
+fn a_session_that_could_not_be_read_is_kept_at_the_next_checkpoint() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let root = sandbox.root().to_str().unwrap().to_owned();
+    let database = opencode(&sandbox);
+    opencode_session(&database, "ses_a", None, &root);
+    opencode_turn(&database, "ses_a", 1);
+    // Without a log of its own a writer keeps readers out.
+    database.pragma_update(None, "journal_mode", "delete").unwrap();
+    let began = Sandbox::now();
+    let mut capture = |seconds: i64| {
+        sandbox.write("hello.txt", &format!("{seconds}\n"));
+        let now = Time(began.0 + seconds * 1_000_000_000);
+        let why = Why::plain(Trigger::Auto);
+        let n = at_time(&mut sandbox, now, |engine, cx| {
+            engine.capture(Scope::All, &why, cx).unwrap().id
+        });
+        let engine = sandbox.engine();
+        let kept = engine.checkpoint(n).unwrap().conversation.len();
+        (kept, engine.conversation_notes().len())
+    };
+    database.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    assert_eq!(capture(5), (0, 1), "it can't be read, and that is said");
+    database.execute_batch("COMMIT").unwrap();
+    assert_eq!(capture(10), (1, 0));
+    assert_eq!(capture(15), (0, 0), "nothing was said since");
 }
