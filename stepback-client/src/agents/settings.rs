@@ -56,11 +56,13 @@ pub enum State {
 #[derive(Debug, Clone)]
 pub struct Settings {
     home: PathBuf,
-    config_home: PathBuf,
     claude: PathBuf,
     codex: PathBuf,
+    gemini: PathBuf,
+    qwen: PathBuf,
     copilot: PathBuf,
     opencode: PathBuf,
+    goose: PathBuf,
     /// Our own program.
     program: String,
 }
@@ -92,10 +94,16 @@ impl Settings {
         Ok(Self {
             claude: given("CLAUDE_CONFIG_DIR").unwrap_or_else(|| home.join(".claude")),
             codex: given("CODEX_HOME").unwrap_or_else(|| home.join(".codex")),
+            // This one stands for the home directory.
+            gemini: given("GEMINI_CLI_HOME")
+                .unwrap_or_else(|| home.clone())
+                .join(".gemini"),
+            qwen: given("QWEN_HOME").unwrap_or_else(|| home.join(".qwen")),
             copilot: given("COPILOT_HOME").unwrap_or_else(|| home.join(".copilot")),
             opencode: given("OPENCODE_CONFIG_DIR").unwrap_or_else(|| config_home.join("opencode")),
+            goose: given("GOOSE_PATH_ROOT")
+                .map_or_else(|| config_home.join("goose"), |root| root.join("config")),
             program: program.to_owned(),
-            config_home,
             home,
         })
     }
@@ -105,11 +113,11 @@ impl Settings {
         Some(match agent {
             Agent::ClaudeCode => self.claude.clone(),
             Agent::Codex => self.codex.clone(),
-            Agent::Gemini => self.home.join(".gemini"),
-            Agent::Qwen => self.home.join(".qwen"),
+            Agent::Gemini => self.gemini.clone(),
+            Agent::Qwen => self.qwen.clone(),
             Agent::Copilot => self.copilot.clone(),
             Agent::Opencode => self.opencode.clone(),
-            Agent::Goose => self.config_home.join("goose"),
+            Agent::Goose => self.goose.clone(),
             Agent::Aider => return None,
         })
     }
@@ -163,11 +171,8 @@ impl Settings {
                 Part::Hooks(self.codex.join("hooks.json"), &codex::HOOKS),
                 Part::Notify(self.codex.join("config.toml")),
             ],
-            Agent::Gemini => vec![Part::Hooks(
-                self.home.join(".gemini/settings.json"),
-                &gemini::HOOKS,
-            )],
-            Agent::Qwen => vec![Part::Hooks(self.home.join(".qwen/settings.json"), &qwen::HOOKS)],
+            Agent::Gemini => vec![Part::Hooks(self.gemini.join("settings.json"), &gemini::HOOKS)],
+            Agent::Qwen => vec![Part::Hooks(self.qwen.join("settings.json"), &qwen::HOOKS)],
             Agent::Copilot => {
                 let text = copilot::file(&self.command(agent));
                 vec![Part::Own(self.copilot.join("hooks/stepback.json"), text)]
@@ -544,6 +549,35 @@ mod tests {
         assert!(theirs.exists());
         write(&dir.path().join(".claude/settings.json"), "{}\n").unwrap();
         assert!(settings.is_used(Agent::ClaudeCode));
+    }
+
+    #[test]
+    fn hooks_stand_where_the_agents_variables_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let environment = Environment {
+            home: Some(at("home")),
+            for_service: [
+                "CLAUDE_CONFIG_DIR",
+                "CODEX_HOME",
+                "GEMINI_CLI_HOME",
+                "QWEN_HOME",
+                "COPILOT_HOME",
+            ]
+            .map(|name| (name, at(name).into()))
+            .to_vec(),
+            ..Environment::default()
+        };
+        let settings = Settings::new(&environment, &at("stepback")).unwrap();
+        for (agent, file) in [
+            (Agent::ClaudeCode, "CLAUDE_CONFIG_DIR/settings.json"),
+            (Agent::Codex, "CODEX_HOME/hooks.json"),
+            (Agent::Gemini, "GEMINI_CLI_HOME/.gemini/settings.json"),
+            (Agent::Qwen, "QWEN_HOME/settings.json"),
+            (Agent::Copilot, "COPILOT_HOME/hooks/stepback.json"),
+        ] {
+            assert_eq!(settings.install(agent).unwrap()[0].file, at(file), "{agent:?}");
+        }
     }
 
     #[test]
