@@ -71,6 +71,7 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
             let Some(entries) = group.as_object().and_then(|group| group.array_value("hooks")) else {
                 continue;
             };
+            let mut in_group = false;
             for entry in entries.elements() {
                 let command = entry.as_object().and_then(|entry| entry.get("command"));
                 let value = command.and_then(|command| command.value());
@@ -78,13 +79,14 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
                     .and_then(|node| text_of(&node))
                     .is_some_and(|text| is_ours(&text, agent))
                 {
-                    ours = true;
+                    in_group = true;
                     entry.remove();
                 }
             }
-            if ours && entries.elements().is_empty() {
+            if in_group && entries.elements().is_empty() {
                 group.remove();
             }
+            ours |= in_group;
         }
         if ours && groups.elements().is_empty() {
             event.remove();
@@ -230,6 +232,18 @@ mod tests {
         // Another agent's are none of ours.
         assert_eq!(ours(&new, "gemini").unwrap(), [""; 0]);
         assert_eq!(remove(&new, "gemini").unwrap(), new);
+    }
+
+    #[test]
+    fn an_empty_group_of_the_users_own_stays() {
+        let stop = format!(
+            r#"{{"hooks": {{"Stop": [{{"hooks": [{{"command": "{OURS}"}}]}}, {{"matcher": "x", "hooks": []}}]}}}}"#
+        );
+        let removed = remove(&stop, "codex").unwrap();
+        assert!(
+            !removed.contains(OURS) && removed.contains(r#""matcher": "x""#),
+            "{removed}"
+        );
     }
 
     #[test]
