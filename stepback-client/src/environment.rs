@@ -48,12 +48,15 @@ const FOR_SERVICE: &[&str] = &[
     "STEPBACK_LOG",
     "XDG_STATE_HOME",
     "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
     "GEMINI_CLI_HOME",
     "QWEN_HOME",
+    "QWEN_RUNTIME_DIR",
     "COPILOT_HOME",
     "OPENCODE_CONFIG_DIR",
+    "GOOSE_PATH_ROOT",
 ];
 
 impl Environment {

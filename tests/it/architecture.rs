@@ -215,6 +215,34 @@ fn no_unsafe_code() {
 }
 
 #[test]
+fn a_service_is_told_of_every_variable_that_moves_what_agents_keep() {
+    let read = |file: &str| fs::read_to_string(top().join(file)).unwrap();
+    let daemon = read("stepbackd/src/environment.rs");
+    let homes = daemon.split("\nfn homes(").nth(1).unwrap().split("\n}\n").next();
+    let (client, readme) = (read("stepback-client/src/environment.rs"), read("README.md"));
+    let told = client
+        .split("const FOR_SERVICE")
+        .nth(1)
+        .unwrap()
+        .split("];")
+        .next();
+    let is_variable = |word: &&str| {
+        let plain = |b: u8| b.is_ascii_uppercase() || b == b'_';
+        word.len() > 1 && word.bytes().all(plain) && *word != "HOME"
+    };
+    let quoted = homes.unwrap().split('"').skip(1).step_by(2);
+    let named: Vec<&str> = quoted.filter(is_variable).collect();
+    assert!(named.contains(&"CODEX_HOME"), "{named:?}");
+    for name in named {
+        assert!(
+            told.unwrap().contains(&format!("\"{name}\"")),
+            "a service: {name}"
+        );
+        assert!(readme.contains(&format!("`{name}`")), "README.md: {name}");
+    }
+}
+
+#[test]
 fn what_the_documents_name_exists() {
     for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(top().join(document)).unwrap();
