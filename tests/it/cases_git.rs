@@ -4,12 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use stepback_tests::{Project, Sandbox};
+use stepback_tests::Sandbox;
 
-/// A repository with one commit of `a` = `v1\n`.
-fn committed(project: &Project<'_>) {
-    project.sh("git init -q .; printf 'v1\n' > a; git add a; git commit -qm one");
-}
+use crate::support::{committed, entry};
 
 /// Restoring moved the branch, so that commits made later dropped off it.
 #[test]
@@ -84,10 +81,7 @@ fn b25_no_filter_is_run() {
     let took = started.elapsed();
     assert!(!marker.exists(), "a filter was run");
     assert_eq!(project.read("w.bin"), b"MixedCase\n");
-    let tree = crate::support::entry(&project, first)["tree"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let tree = entry(&project, first)["tree"].as_str().unwrap().to_owned();
     let blob = project.store_git(&format!("rev-parse {tree}:w.bin"));
     assert_eq!(blob.trim(), "70bbca0336a5fef76dd8c5f44b391435447097c2");
     assert!(took < Duration::from_secs(20), "nothing hung: {took:?}");

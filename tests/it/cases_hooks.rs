@@ -7,6 +7,8 @@ use std::path::Path;
 
 use stepback_tests::{Project, Sandbox};
 
+use crate::support::committed;
+
 /// Every name that git runs, and some that only clients of git run.
 const HOOKS: [&str; 29] = [
     "applypatch-msg",
@@ -44,10 +46,6 @@ fn executable(path: &Path, script: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-}
-
-fn committed(project: &Project<'_>) {
-    project.sh("git init -q .; printf 'v1\n' > a; git add a; git commit -qm one");
 }
 
 /// Everything that stepback does with a root.

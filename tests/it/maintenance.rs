@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stepback_tests::{Project, Random, Sandbox, eventually, finish, pause, start};
 
-use crate::support::{KEEP, bytes_on_disk, is, long_deadline, random_bytes, rounds};
+use crate::support::{KEEP, bytes_on_disk, is, long_deadline, random_bytes, rounds, warnings};
 
 /// Refs that have a file of their own.
 fn loose_refs(dir: &Path) -> usize {
@@ -19,16 +19,6 @@ fn loose_refs(dir: &Path) -> usize {
             _ => 1,
         })
         .sum()
-}
-
-fn maintenance_warnings(project: &Project<'_>) -> Vec<Value> {
-    let status = project.status();
-    let warnings = status["warnings"].as_array().unwrap();
-    warnings
-        .iter()
-        .filter(|w| w["kind"] == "maintenance")
-        .cloned()
-        .collect()
 }
 
 /// Enough checkpoints for an idle store to be packed.
@@ -66,7 +56,7 @@ fn an_idle_store_is_packed_and_goes_on() {
     assert_eq!(project.read("n"), b"159\n");
     project.redo();
     assert_eq!(project.read("n"), b"more\n");
-    assert_eq!(maintenance_warnings(&project), Vec::<Value>::new());
+    assert_eq!(warnings(&project, "maintenance"), Vec::<Value>::new());
     let told = project.status()["store"]["bytes"].as_u64().unwrap();
     let real = bytes_on_disk(&store);
     assert!(told.abs_diff(real) < 300_000, "{told} told, {real} measured");
@@ -157,14 +147,14 @@ fn a_clean_up_that_fails_says_so_and_does_not_grow_the_store() {
     }
     assert!(bytes_on_disk(&store) <= before + 100_000);
     eventually("the status says so", long_deadline(), || {
-        !maintenance_warnings(&project).is_empty()
+        !warnings(&project, "maintenance").is_empty()
     });
     project.write("n", "captures go on\n");
     project.save();
     fs::remove_file(store.join("refs/checkpoints/broken")).unwrap();
     project.json(&["prune"]);
     eventually("and no longer once it went well", long_deadline(), || {
-        maintenance_warnings(&project).is_empty()
+        warnings(&project, "maintenance").is_empty()
     });
     project.fsck();
 }

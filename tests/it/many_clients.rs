@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use stepback_proto::{Hello, MAGIC, PROTOCOL, Request, Verb, Welcome, frame};
 use stepback_tests::{Project, Random, Sandbox, Snapshot, eventually};
 
+use crate::support::seconds;
+
 const CLIENTS: u64 = 20;
 const STATES: usize = 6;
 
@@ -17,14 +19,6 @@ struct Known<'a> {
     ids: Vec<u64>,
     trees: Vec<String>,
     snapshots: Vec<Snapshot>,
-}
-
-/// `STEPBACK_SECONDS`, else 8.
-fn seconds() -> u64 {
-    std::env::var("STEPBACK_SECONDS")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(8)
 }
 
 fn known<'a>(sandbox: &'a Sandbox, name: &str) -> Known<'a> {
@@ -146,7 +140,7 @@ fn twenty_clients_on_three_roots_get_right_answers() {
         .collect();
     let asked = AtomicU64::new(0);
     let seed = Random::new("many clients").next();
-    let end = Instant::now() + Duration::from_secs(seconds());
+    let end = Instant::now() + Duration::from_secs(seconds(8));
     thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (roots, asked) = (&roots, &asked);
@@ -159,7 +153,7 @@ fn twenty_clients_on_three_roots_get_right_answers() {
             });
         }
     });
-    println!("{} requests in {} s", asked.into_inner(), seconds());
+    println!("{} requests in {} s", asked.into_inner(), seconds(8));
     for root in &roots {
         let state = STATES / 2;
         root.project.rewind(root.ids[state]);

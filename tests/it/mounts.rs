@@ -5,7 +5,7 @@ use std::process::Command;
 
 use stepback_tests::{Project, Sandbox};
 
-use crate::support::{entry, paths};
+use crate::support::{entry, paths, warnings};
 
 /// A bind mount: the same device on both sides, so that no `stat` tells it apart.
 struct Mount {
@@ -60,9 +60,7 @@ fn project(sandbox: &Sandbox) -> (Project<'_>, PathBuf) {
 }
 
 fn warned(project: &Project<'_>) -> Option<String> {
-    let status = project.status();
-    let warnings = status["warnings"].as_array().unwrap();
-    let found = warnings.iter().find(|warning| warning["kind"] == "mount")?;
+    let found = warnings(project, "mount").into_iter().next()?;
     assert!(found["hint"].as_str().unwrap().contains("stepback attach --here"));
     Some(found["message"].as_str().unwrap().to_owned())
 }

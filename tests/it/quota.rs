@@ -2,20 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use stepback_tests::{Project, Sandbox, eventually};
+use stepback_tests::{Sandbox, eventually};
 
-use crate::support::{bytes_on_disk, long_deadline, paths, random_bytes};
-
-fn quota_warnings(project: &Project<'_>) -> Vec<Value> {
-    let status = project.status();
-    let warnings = status["warnings"].as_array().unwrap();
-    warnings
-        .iter()
-        .filter(|w| w["kind"] == "quota")
-        .cloned()
-        .collect()
-}
+use crate::support::{bytes_on_disk, long_deadline, paths, random_bytes, warnings};
 
 #[test]
 fn a_large_file_rewritten_again_and_again_stays_within_the_quota() {
@@ -42,7 +31,7 @@ fn a_large_file_rewritten_again_and_again_stays_within_the_quota() {
     let status = project.status();
     assert_eq!(paths(&status["not_captured"]), ["db"]);
     assert_eq!(status["not_captured"][0]["reason"], "quota");
-    let told = quota_warnings(&project);
+    let told = warnings(&project, "quota");
     assert!(
         !told.is_empty() && told[0]["hint"].as_str().unwrap().contains("[quota]"),
         "{status:#}"
@@ -103,7 +92,7 @@ fn attach_asks_for_force_when_a_directory_is_larger_than_a_store_may_be() {
     let attached = project.json(&["attach", "--here", "--force"]);
     assert_eq!(attached["files"], 5);
     assert_eq!(project.status()["not_captured"], serde_json::json!([]));
-    assert!(!quota_warnings(&project).is_empty());
+    assert!(!warnings(&project, "quota").is_empty());
 }
 
 #[test]

@@ -5,15 +5,13 @@ use std::time::Duration;
 use serde_json::Value;
 use stepback_tests::{Project, Sandbox, eventually};
 
-use crate::support::repository;
+use crate::support::{repository, warnings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The message and hint of the warning of this kind, if `status` has one.
 fn warning(project: &Project<'_>, kind: &str) -> Option<(String, String)> {
-    let status = project.status();
-    let warnings = status["warnings"].as_array().unwrap();
-    let found = warnings.iter().find(|warning| warning["kind"] == kind)?;
+    let found = warnings(project, kind).into_iter().next()?;
     let text = |key: &str| found[key].as_str().unwrap().to_owned();
     Some((text("message"), text("hint")))
 }

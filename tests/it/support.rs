@@ -7,10 +7,7 @@ use stepback_tests::Project;
 
 /// How many rounds a test of chance takes: `STEPBACK_ROUNDS`, else 20.
 pub fn rounds() -> u64 {
-    std::env::var("STEPBACK_ROUNDS")
-        .ok()
-        .and_then(|r| r.parse().ok())
-        .unwrap_or(20)
+    number_from("STEPBACK_ROUNDS", 20)
 }
 
 /// How long a test of time goes on: `STEPBACK_SECONDS`, else so many seconds.
@@ -60,6 +57,11 @@ pub fn repository(project: &Project<'_>, options: &str) {
     project.sh(&format!(
         "git init -q {options} .\n{FILES}\nprintf 'ignored.txt\\nout-dir/\\n' > .gitignore\ngit add -A\ngit commit -qm one"
     ));
+}
+
+/// Makes a repository with one file, `a`, in one commit.
+pub fn committed(project: &Project<'_>) {
+    project.sh("git init -q .; printf 'v1\n' > a; git add a; git commit -qm one");
 }
 
 /// What an agent does to such a tree through the shell, without git: edits, creates, deletes, renames, chmods, links.
@@ -129,6 +131,13 @@ pub fn entry(project: &Project<'_>, id: u64) -> Value {
         .find(|c| c["id"] == id)
         .unwrap_or_else(|| panic!("no checkpoint {id} in {list:#?}"))
         .clone()
+}
+
+/// What `status` warns of, of one kind.
+pub fn warnings(project: &Project<'_>, kind: &str) -> Vec<Value> {
+    let status = project.status();
+    let all = status["warnings"].as_array().unwrap().iter();
+    all.filter(|warning| warning["kind"] == kind).cloned().collect()
 }
 
 /// The paths in an array of `{path, ..}`.

@@ -317,8 +317,13 @@ fn points(work: Work) -> Vec<String> {
     let done = scene.child(&[("STEPBACK_FAULT_LOG", log.to_str().unwrap())]);
     assert!(done.status.success(), "{done:?}");
     scene.assert_is(scene.result(), &format!("{work:?} without a fault"));
+    numbered(&log)
+}
+
+/// The points in a log, each with the number of its passing.
+pub fn numbered(log: &Path) -> Vec<String> {
     let mut counts = std::collections::BTreeMap::new();
-    let text = fs::read_to_string(&log).unwrap();
+    let text = fs::read_to_string(log).unwrap();
     text.lines()
         .map(|name| {
             let count = counts.entry(name).and_modify(|count| *count += 1).or_insert(1);
@@ -412,11 +417,14 @@ fn one(work: Work, point: &str, action: &str, undo: bool, again: bool) {
     assert_eq!(left, None, "{what}");
 }
 
+/// Of the points so many are passed over to the next that is tried: `STEPBACK_FAULT_EVERY`, else this.
+pub fn every(otherwise: usize) -> usize {
+    let every = std::env::var("STEPBACK_FAULT_EVERY");
+    every.ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise)
+}
+
 fn walk(work: Work) {
-    let every = std::env::var("STEPBACK_FAULT_EVERY")
-        .ok()
-        .and_then(|every| every.parse().ok())
-        .unwrap_or(3);
+    let every = every(3);
     let points = points(work);
     assert!(points.len() > 10, "{points:?}");
     let mut runs = 0;

@@ -12,6 +12,7 @@ use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::tree::NoWatch;
 
+use crate::faults::every;
 use crate::support::{Sandbox, environment_of};
 
 const DIR: &str = "STEPBACK_TEST_DIR";
@@ -79,13 +80,6 @@ fn with_secret() -> (Sandbox, Oid) {
     (sandbox, Oid::of(ObjectKind::Blob, text.as_bytes()))
 }
 
-fn every() -> u64 {
-    let every = std::env::var("STEPBACK_FAULT_EVERY")
-        .ok()
-        .and_then(|n| n.parse().ok());
-    every.unwrap_or(17)
-}
-
 #[test]
 fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
     let (sandbox, _) = with_secret();
@@ -95,7 +89,7 @@ fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
     assert!(points > 40, "{points}");
     let mut tried = 0;
     for action in ["kill", "eio"] {
-        for at in (1..=points).step_by(usize::try_from(every()).unwrap()) {
+        for at in (1..=points).step_by(every(17)) {
             let (mut sandbox, oid) = with_secret();
             let before: Vec<_> = sandbox
                 .engine()

@@ -7,20 +7,10 @@ use stepback_engine::checkpoint::Trigger;
 use stepback_engine::conversation::{Agent, Mode, SessionId, What};
 use stepback_engine::engine::{Operation, Select, Why};
 
-use super::support::{BOTH, CONVERSATION, FORK, actions, append, fixture, look, write};
+use super::support::{BOTH, CONVERSATION, FORK, actions, append, fixture, look, slug, write};
 use crate::support::Sandbox;
 
 const ID: &str = "bb015940-e7c6-49f8-9734-6c6705e466d5";
-
-fn slug(path: &Path) -> String {
-    let text = path.to_str().unwrap();
-    text.encode_utf16()
-        .map(|u| match u8::try_from(u) {
-            Ok(b) if b.is_ascii_alphanumeric() => char::from(b),
-            _ => '-',
-        })
-        .collect()
-}
 
 fn projects(sandbox: &Sandbox) -> PathBuf {
     sandbox

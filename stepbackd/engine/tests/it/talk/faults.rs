@@ -2,13 +2,13 @@
 //! the same side, or the report says that the conversation was left.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use stepback_engine::engine::Engine;
 
-use super::support::{fixture, look, write};
-use crate::faults::{BASE, ROOT, STORE, WORK};
+use super::support::{fixture, look, slug, write};
+use crate::faults::{BASE, ROOT, STORE, WORK, every, numbered};
 use crate::support::Sandbox;
 
 const ID: &str = "bb015940-e7c6-49f8-9734-6c6705e466d5";
@@ -20,13 +20,6 @@ struct Scene {
     files: [PathBuf; 3],
     old: Vec<Option<String>>,
     new: Vec<Option<String>>,
-}
-
-fn slug(path: &Path) -> String {
-    let letters = path.to_str().unwrap().chars();
-    letters
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect()
 }
 
 impl Scene {
@@ -102,13 +95,7 @@ fn points(work: &'static str) -> Vec<String> {
     let done = scene.child(&[("STEPBACK_FAULT_LOG", log.to_str().unwrap())]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(scene.state(), scene.new, "{work} without a fault");
-    let mut counts = std::collections::BTreeMap::new();
-    let text = fs::read_to_string(&log).unwrap();
-    let numbered = text.lines().map(|name| {
-        let count = counts.entry(name).and_modify(|count| *count += 1).or_insert(1);
-        format!("{name}:{count}")
-    });
-    numbered.collect()
+    numbered(&log)
 }
 
 fn one(work: &'static str, point: &str, action: &str, undo: bool) {
@@ -148,8 +135,7 @@ fn one(work: &'static str, point: &str, action: &str, undo: bool) {
 }
 
 fn walk(work: &'static str) {
-    let every = std::env::var("STEPBACK_FAULT_EVERY");
-    let every = every.ok().and_then(|every| every.parse().ok()).unwrap_or(3);
+    let every = every(3);
     let points = points(work);
     assert!(
         points.iter().any(|point| point.starts_with("talk.")),

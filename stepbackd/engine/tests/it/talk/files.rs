@@ -1,11 +1,11 @@
 //! Gemini CLI, Qwen Code, Copilot CLI and aider: where each has its files, and that they go back and come again.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stepback_engine::conversation::{Agent, Seen};
 
-use super::support::{BOTH, FORK, Look, actions, append, fixture, look, write};
+use super::support::{BOTH, FORK, Look, actions, append, fixture, look, slug, write};
 use crate::support::Sandbox;
 
 /// Two turns of an agent with one file that grows: to turn 1, redo, and every byte is where it was.
@@ -79,13 +79,6 @@ fn a_chat_that_gemini_deleted_comes_back_and_its_fork_has_another_short_id() {
 }
 
 const QWEN: &str = "17a2908a-e617-44de-b2c5-c910c1b0ca98";
-
-fn slug(path: &Path) -> String {
-    let letters = path.to_str().unwrap().chars();
-    letters
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect()
-}
 
 fn qwen_chat(sandbox: &Sandbox, id: &str) -> PathBuf {
     let projects = sandbox.home().join(".qwen/projects");

@@ -6,17 +6,13 @@ use std::path::PathBuf;
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::Why;
 
-use super::support::{actions, append, look, write};
+use super::support::{actions, append, look, slug, write};
 use crate::support::Sandbox;
 
 const ID: &str = "99999999-0000-4000-8000-000000000001";
 
 fn transcript(sandbox: &Sandbox) -> PathBuf {
-    let root = sandbox.root();
-    let letters = root.to_str().unwrap().chars();
-    let slug: String = letters
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect();
+    let slug = slug(&sandbox.root());
     sandbox
         .path()
         .join(format!("home/.claude/projects/{slug}/{ID}.jsonl"))

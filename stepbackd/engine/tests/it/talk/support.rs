@@ -39,6 +39,17 @@ pub fn schema(name: &str) -> String {
     text.lines().filter(own).map(|line| format!("{line}\n")).collect()
 }
 
+/// The name that Claude Code and Qwen Code give the directory of a project.
+pub fn slug(path: &Path) -> String {
+    let text = path.to_str().unwrap();
+    text.encode_utf16()
+        .map(|u| match u8::try_from(u) {
+            Ok(b) if b.is_ascii_alphanumeric() => char::from(b),
+            _ => '-',
+        })
+        .collect()
+}
+
 /// Writes a file of an agent, as agents do: at the end of what is there if it only grew.
 pub fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
