@@ -68,10 +68,13 @@ impl Actor {
         if self.turns.is_told_again(agent, session, id.as_deref()) {
             return Ok(());
         }
-        if self.turns.of(agent, session).is_some() {
-            // It was interrupted, which no agent tells.
-            self.turn_ends(agent, session, None)?;
-        }
+        // It was interrupted, which no agent tells. The new turn begins though that can't be recorded.
+        let interrupted = self.turns.of(agent, session).is_some();
+        let ended = if interrupted {
+            self.turn_ends(agent, session, None)
+        } else {
+            Ok(())
+        };
         let label = TurnLabel {
             agent: agent.to_owned(),
             session: session.to_owned(),
@@ -84,7 +87,7 @@ impl Actor {
         if let Some(n) = n {
             self.turns.started_at(n);
         }
-        Ok(())
+        ended
     }
 
     /// Ends the session's open turn. One that was begun under an earlier daemon is known by its checkpoints; an agent that
