@@ -214,6 +214,25 @@ fn no_unsafe_code() {
     }
 }
 
+/// Neither side knows the other: each has a list of the agents.
+#[test]
+fn both_sides_call_the_agents_the_same() {
+    let names = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(top().join(file)).unwrap();
+        let lines = text.lines().map(str::trim);
+        lines
+            .filter(|line| line.starts_with("Self::") && line.contains(" => \""))
+            .map(str::to_owned)
+            .collect()
+    };
+    let client = names("stepback-client/src/agents/mod.rs");
+    assert!(
+        client.contains(&"Self::Codex => \"codex\",".to_owned()),
+        "{client:?}"
+    );
+    assert_eq!(client, names("stepbackd/engine/src/conversation/mod.rs"));
+}
+
 #[test]
 fn a_service_is_told_of_every_variable_that_moves_what_agents_keep() {
     let read = |file: &str| fs::read_to_string(top().join(file)).unwrap();
