@@ -220,12 +220,12 @@ pub(super) fn equalize(
     part: &Part,
     also: Option<&[String]>,
     empty: bool,
-) -> Result<u64, Trouble> {
-    let Some(table) = &part.table else { return Ok(0) };
+) -> Result<(), Trouble> {
+    let Some(table) = &part.table else { return Ok(()) };
     let columns = columns(transaction, &table.name)?;
     if columns.is_empty() {
         return if empty || part.chunks.is_empty() {
-            Ok(0)
+            Ok(())
         } else {
             Err(Trouble::Other(format!(
                 "there is no table {} any more",
@@ -252,7 +252,7 @@ pub(super) fn equalize(
             return Err(Trouble::Other("its rows couldn't be saved before".into()));
         }
     }
-    let deleted = transaction.execute(
+    transaction.execute(
         &format!(
             "DELETE FROM {} WHERE {} IN ({})",
             quoted(&table.name),
@@ -262,7 +262,7 @@ pub(super) fn equalize(
         params_from_iter(&ids),
     )?;
     if empty {
-        return Ok(deleted as u64);
+        return Ok(());
     }
     each_row(store, part, &mut |names, values| {
         insert(transaction, &table.name, &columns, names, values)
@@ -295,10 +295,9 @@ fn insert(
 /// Takes names of columns and values of a row.
 type EachRow<'a> = dyn FnMut(&[String], &[Sqlite]) -> Result<(), Trouble> + 'a;
 
-/// Hands out the recorded rows with the names of their columns; says how many.
-fn each_row(store: &Store, part: &Part, each: &mut EachRow<'_>) -> Result<u64, Trouble> {
+/// Hands out the recorded rows with the names of their columns.
+fn each_row(store: &Store, part: &Part, each: &mut EachRow<'_>) -> Result<(), Trouble> {
     let mut names: Option<Vec<String>> = None;
-    let mut count = 0;
     let mut trouble = None;
     let bad = || io::Error::other("a recorded row can't be read");
     let mut reader = Lines::new(|line: &[u8]| {
@@ -311,7 +310,6 @@ fn each_row(store: &Store, part: &Part, each: &mut EachRow<'_>) -> Result<u64, T
         if values.len() != names.len() {
             return Err(bad());
         }
-        count += 1;
         each(names, &values).map_err(|e| {
             trouble = Some(e);
             bad()
@@ -324,7 +322,7 @@ fn each_row(store: &Store, part: &Part, each: &mut EachRow<'_>) -> Result<u64, T
     match (trouble, read) {
         (Some(trouble), _) => Err(trouble),
         (None, Err(e)) => Err(Trouble::Other(e.to_string())),
-        (None, Ok(())) => Ok(count),
+        (None, Ok(())) => Ok(()),
     }
 }
 
@@ -334,8 +332,8 @@ pub(super) fn copy(
     store: &Store,
     part: &Part,
     pairs: &[(String, String)],
-) -> Result<u64, Trouble> {
-    let Some(table) = &part.table else { return Ok(0) };
+) -> Result<(), Trouble> {
+    let Some(table) = &part.table else { return Ok(()) };
     let columns = columns(transaction, &table.name)?;
     let keys = key(transaction, &table.name)?;
     each_row(store, part, &mut |names, values| {

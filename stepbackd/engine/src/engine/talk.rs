@@ -82,7 +82,7 @@ impl Engine {
         notes.map(|(agent, note)| (*agent, note.clone())).collect()
     }
 
-    /// Whether conversations are kept, and there are any that could be.
+    /// Whether conversations are kept.
     #[must_use]
     pub fn keeps_conversations(&self) -> bool {
         self.settings.conversations
