@@ -339,6 +339,32 @@ fn ctrl_c_reaches_a_command_that_handles_it() {
 }
 
 #[test]
+fn after_ctrl_c_the_same_signal_to_run_alone_still_reaches_the_command() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    let script = "trap 'n=$((n+1)); echo got-$n' INT; trap 'echo then' USR2; trap 'exit $n' TERM; n=0; echo run-is-$PPID.
+                  while :; do sleep 0.05; done";
+    let mut terminal = Terminal::run(&project, &["run", "--", "sh", "-c", script]);
+    terminal.wait_for(".");
+    let text = terminal.text();
+    let run = text
+        .split("run-is-")
+        .nth(1)
+        .and_then(|rest| rest.split('.').next());
+    let run = Pid::from_raw(run.unwrap().parse().unwrap());
+    terminal.types("\x03");
+    terminal.wait_for("got-1");
+    // It has the higher number: by now the first is taken.
+    kill(run, Signal::SIGUSR2).unwrap();
+    terminal.wait_for("then");
+    kill(run, Signal::SIGINT).unwrap();
+    terminal.wait_for("got-2");
+    kill(run, Signal::SIGTERM).unwrap();
+    assert_eq!(terminal.code(), 2, "{}", terminal.text());
+}
+
+#[test]
 fn ctrl_c_ends_a_command_that_does_not_handle_it() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

@@ -199,8 +199,7 @@ fn ask(app: &App, place: &Path, verb: Verb, each: &mut dyn FnMut(Item)) -> Resul
 
 /// Runs the command on the user's terminal; its exit code, or 128 and the number of the signal that killed it.
 fn run_command(app: &App, words: &[OsString]) -> u8 {
-    let signals = Signals::take();
-    let accompanied = match &signals {
+    let accompanied = match &mut Signals::take() {
         Ok(signals) => accompanied(app, words, signals),
         Err(e) => {
             app.printer
@@ -217,7 +216,7 @@ fn run_command(app: &App, words: &[OsString]) -> u8 {
     })
 }
 
-fn accompanied(app: &App, words: &[OsString], signals: &Signals) -> io::Result<u8> {
+fn accompanied(app: &App, words: &[OsString], signals: &mut Signals) -> io::Result<u8> {
     let mut child = child::command(words, signals.taken())?.spawn()?;
     signals.accompany(&child).or_else(|e| {
         app.printer.warn(&format!(

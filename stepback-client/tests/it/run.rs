@@ -80,7 +80,6 @@ fn signals_to_run_reach_the_command_once() {
 }
 
 #[test]
-#[ignore = "under load one of some hundred signals still comes twice: the witness is asked a moment too early"]
 fn signals_to_the_whole_group_reach_the_command_once() {
     if !cfg!(target_os = "linux") || Command::new("perl").arg("-v").output().is_err() {
         println!("skipped: needs Linux and perl, which answers each signal at once");

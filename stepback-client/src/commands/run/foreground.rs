@@ -7,16 +7,21 @@
 //! - stop when the command stops, by the same signal, so that the shell sees a stopped job;
 //! - wake the command when we are woken, if it still sleeps.
 
-use std::cell::RefCell;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
 use std::process::Child;
 
 use nix::errno::Errno;
+#[cfg(target_os = "linux")]
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
+#[cfg(target_os = "linux")]
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::witness::Witness;
+use super::witness::{Witness, first_pending};
 use crate::interrupt::is_ignored;
 
 /// What we take part in: the command's end or stop, and every signal that people or their shells send to a job.
@@ -38,7 +43,7 @@ const TAKEN: [Signal; 11] = [
 pub struct Signals {
     taken: SigSet,
     source: Source,
-    witness: RefCell<Witness>,
+    witness: Witness,
 }
 
 impl Signals {
@@ -55,7 +60,7 @@ impl Signals {
         let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let taken = set.iter().filter(|signal| !before.contains(*signal)).collect();
         // It has to have them blocked as well.
-        let witness = RefCell::new(Witness::new());
+        let witness = Witness::new();
         Ok(Self {
             taken,
             source,
@@ -72,7 +77,7 @@ impl Signals {
     ///
     /// # Errors
     /// When the command can't be waited for.
-    pub fn accompany(&self, child: &Child) -> io::Result<u8> {
+    pub fn accompany(&mut self, child: &Child) -> io::Result<u8> {
         let child = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
         let mut job = Job {
             child,
@@ -83,16 +88,45 @@ impl Signals {
             if let Some(code) = job.follow()? {
                 return Ok(code);
             }
-            let (signal, from_kernel) = self.source.wait()?;
-            if signal == Signal::SIGCONT {
+            let came = self.next()?;
+            if came.signal == Signal::SIGCONT {
                 if let Some(code) = job.wake()? {
                     return Ok(code);
                 }
-            } else if passes(signal, from_kernel) && (from_kernel || !self.witness.borrow_mut().saw(signal)) {
-                job.send(signal)?;
+            } else if passes(came.signal, came.from_kernel)
+                && (came.from_kernel || !came.to_group && !self.witness.gets(came.signal))
+            {
+                job.send(came.signal)?;
             }
         }
     }
+
+    /// Waits for the next signal and takes it.
+    fn next(&mut self) -> io::Result<Came> {
+        loop {
+            self.source.wait()?;
+            let first = first_pending(&TAKEN);
+            let to_group = first
+                .filter(|signal| !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT))
+                .is_some_and(|signal| self.witness.has(signal));
+            if let Some((signal, from_kernel)) = self.source.take(first)? {
+                return Ok(Came {
+                    signal,
+                    from_kernel,
+                    to_group,
+                });
+            }
+            // It is gone: a SIGCONT takes back what would stop us.
+        }
+    }
+}
+
+/// A signal that was taken.
+struct Came {
+    signal: Signal,
+    from_kernel: bool,
+    /// The command has it, too. If not, it may still get it.
+    to_group: bool,
 }
 
 /// Whether a signal that came to us has to be passed on. What the kernel sends for a terminal goes to the whole
@@ -175,24 +209,52 @@ impl Job {
 
 /// Where blocked signals are waited for: with who sent them, where the system tells.
 #[cfg(target_os = "linux")]
-struct Source(nix::sys::signalfd::SignalFd);
+struct Source {
+    descriptor: SignalFd,
+    set: SigSet,
+}
 
 #[cfg(target_os = "linux")]
 impl Source {
     fn new(set: SigSet) -> io::Result<Self> {
-        let flags = nix::sys::signalfd::SfdFlags::SFD_CLOEXEC;
-        Ok(Self(nix::sys::signalfd::SignalFd::with_flags(&set, flags)?))
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let descriptor = SignalFd::with_flags(&set, flags)?;
+        Ok(Self { descriptor, set })
     }
 
-    /// The next signal, and whether the kernel sent it.
-    fn wait(&self) -> io::Result<(Signal, bool)> {
+    /// Until there is a signal to take.
+    fn wait(&self) -> io::Result<()> {
         loop {
-            match self.0.read_signal() {
+            let mut waited = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut waited, PollTimeout::NONE) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Takes this signal, or else the next; it, and whether the kernel sent it. `None` when there is none.
+    fn take(&self, which: Option<Signal>) -> io::Result<Option<(Signal, bool)>> {
+        let Some(which) = which else {
+            return self.read();
+        };
+        self.descriptor.set_mask(&which.into())?;
+        let taken = self.read();
+        self.descriptor.set_mask(&self.set)?;
+        taken
+    }
+
+    fn read(&self) -> io::Result<Option<(Signal, bool)>> {
+        loop {
+            match self.descriptor.read_signal() {
                 Ok(Some(info)) => {
                     let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
-                    return Ok((Signal::try_from(number)?, info.ssi_code == nix::libc::SI_KERNEL));
+                    let from_kernel = info.ssi_code == nix::libc::SI_KERNEL;
+                    return Ok(Some((Signal::try_from(number)?, from_kernel)));
                 }
-                Ok(None) | Err(Errno::EINTR) => {}
+                Ok(None) => return Ok(None),
+                Err(Errno::EINTR) => {}
                 Err(e) => return Err(e.into()),
             }
         }
@@ -208,14 +270,19 @@ impl Source {
         Ok(Self(set))
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "it may fail elsewhere")]
+    fn wait(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The next signal; those that terminals send are taken to come from one.
-    fn wait(&self) -> io::Result<(Signal, bool)> {
+    fn take(&self, _which: Option<Signal>) -> io::Result<Option<(Signal, bool)>> {
         let signal = self.0.wait()?;
         let terminal = matches!(
             signal,
             Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU
         );
-        Ok((signal, terminal))
+        Ok(Some((signal, terminal)))
     }
 }
 
