@@ -563,6 +563,7 @@ mod tests {
                 "GEMINI_CLI_HOME",
                 "QWEN_HOME",
                 "COPILOT_HOME",
+                "OPENCODE_CONFIG_DIR",
             ]
             .map(|name| (name, at(name).into()))
             .to_vec(),
@@ -575,6 +576,7 @@ mod tests {
             (Agent::Gemini, "GEMINI_CLI_HOME/.gemini/settings.json"),
             (Agent::Qwen, "QWEN_HOME/settings.json"),
             (Agent::Copilot, "COPILOT_HOME/hooks/stepback.json"),
+            (Agent::Opencode, "OPENCODE_CONFIG_DIR/plugin/stepback.js"),
         ] {
             assert_eq!(settings.install(agent).unwrap()[0].file, at(file), "{agent:?}");
         }

@@ -132,7 +132,7 @@ enum DaemonFound {
 /// A check: its name, and what looks.
 type Check = (&'static str, fn(&Patient<'_>) -> Outcome);
 
-/// The checks, in the order in which they are told. Whoever adds one adds a line here, and one in README.md.
+/// The checks, in the order in which they are told. Whoever adds one adds a line here, and a word in the help.
 const CHECKS: &[Check] = &[
     ("programs", installation::programs),
     ("settings", installation::settings),
