@@ -66,12 +66,12 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
         let Some(groups) = event.array_value() else {
             continue;
         };
-        let mut ours = false;
+        let mut any = false;
         for group in groups.elements() {
             let Some(entries) = group.as_object().and_then(|group| group.array_value("hooks")) else {
                 continue;
             };
-            let mut in_group = false;
+            let mut ours = false;
             for entry in entries.elements() {
                 let command = entry.as_object().and_then(|entry| entry.get("command"));
                 let value = command.and_then(|command| command.value());
@@ -79,16 +79,16 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
                     .and_then(|node| text_of(&node))
                     .is_some_and(|text| is_ours(&text, agent))
                 {
-                    in_group = true;
+                    ours = true;
                     entry.remove();
                 }
             }
-            if in_group && entries.elements().is_empty() {
+            if ours && entries.elements().is_empty() {
                 group.remove();
             }
-            ours |= in_group;
+            any |= ours;
         }
-        if ours && groups.elements().is_empty() {
+        if any && groups.elements().is_empty() {
             event.remove();
         }
     }
@@ -229,6 +229,14 @@ mod tests {
         let new = add(&old, &HOOKS, "codex", OURS).unwrap();
         assert_eq!(ours(&new, "codex").unwrap(), [OURS]);
         assert_eq!(new.matches(OURS).count(), 2);
+        // An empty group of somebody else's, after ours, stays.
+        let theirs = "{\"hooks\":{\"Stop\":[{\"matcher\":\"x\",\"hooks\":[]}]}}";
+        let ours_first = theirs.replace("[{", &format!("[{{\"hooks\":[{{\"command\":\"{OURS}\"}}]}},{{"));
+        let removed = remove(&ours_first, "codex").unwrap();
+        assert!(
+            removed.contains("\"matcher\":\"x\"") && !removed.contains(OURS),
+            "{removed}"
+        );
         // Another agent's are none of ours.
         assert_eq!(ours(&new, "gemini").unwrap(), [""; 0]);
         assert_eq!(remove(&new, "gemini").unwrap(), new);

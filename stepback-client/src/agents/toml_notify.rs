@@ -57,13 +57,14 @@ pub fn remove(text: &str) -> Result<String, String> {
 }
 
 fn parse(text: &str) -> Result<DocumentMut, String> {
-    // The message goes over several lines; the first says where.
+    // The message goes over several lines; the first says where, the last what.
     text.parse::<DocumentMut>().map_err(|e| {
         let whole = e.to_string();
         let mut lines = whole.lines();
-        let first = lines.next().unwrap_or_default().to_owned();
-        let last = whole.lines().next_back().unwrap_or_default();
-        format!("{first}: {last}")
+        match (lines.next(), lines.next_back()) {
+            (Some(first), Some(last)) => format!("{first}: {last}"),
+            _ => whole,
+        }
     })
 }
 

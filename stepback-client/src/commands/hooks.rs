@@ -1,7 +1,6 @@
 //! `stepback hooks`: have agents tell whose turn it is.
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde_json::json;
 use similar::TextDiff;
 use stepback_proto::{HookSeen, Reply, Verb};
@@ -11,6 +10,7 @@ use crate::agents::settings::{Change, Settings, State};
 use crate::app::App;
 use crate::confirm;
 use crate::connection::Probe;
+use crate::environment::local_zone;
 use crate::error::{Error, Result};
 use crate::render::path::one_line;
 use crate::render::time::{both, rfc3339};
@@ -211,7 +211,7 @@ fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
             .find(|seen| seen.agent == agent.name())
             .map(|seen| seen.time_ms);
         let heard = match at {
-            Some(ms) => format!(", heard of last {}", both(ms, now, &TimeZone::system())),
+            Some(ms) => format!(", heard of last {}", both(ms, now, &local_zone())),
             None => String::new(),
         };
         let words = match &state {

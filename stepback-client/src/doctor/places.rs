@@ -100,7 +100,7 @@ pub fn disk(patient: &Patient<'_>) -> Outcome {
     let free = free.saturating_mul(unit);
     let floor = ROOM_BYTES.min(all.saturating_mul(unit) / ROOM_SHARE);
     let message = format!("{} is free where the checkpoints are", size::human(free));
-    let hint = "free some space there, or let go of checkpoints: `stepback drop`, `stepback detach --forget`";
+    let hint = "free some space there, or let go of checkpoints: `stepback prune`, `stepback drop`";
     match free {
         free if free < ROOM_BYTES_MIN => Outcome::one(Severity::Error, format!("only {message}"), hint),
         free if free < floor => Outcome::one(Severity::Warning, format!("only {message}"), hint),
