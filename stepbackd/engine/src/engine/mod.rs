@@ -303,9 +303,7 @@ impl Engine {
                 }
             }
         }
-        let sides = self
-            .store
-            .all_refs(&format!("refs/stepback/{}/side/", self.id()))?;
+        let sides = self.store.all_refs(&crate::side::refs_prefix(self.id()))?;
         // Somebody may have deleted refs since they were read.
         let refs = self.store.all_refs(&crate::checkpoint::refs_prefix(self.id()))?;
         for checkpoint in &self.checkpoints {
@@ -341,6 +339,10 @@ impl Engine {
     /// # Errors
     /// When it can't be written.
     pub fn save_cache(&self) -> Result<()> {
+        if self.resting.is_some() {
+            // It waits in the cache already.
+            return Ok(());
+        }
         let file = self.cache_file();
         if let Some(dir) = file.parent() {
             DirBuilder::new()
@@ -353,6 +355,18 @@ impl Engine {
         self.tree.save(&file, self.id())?;
         self.cached.set(self.memory);
         Ok(())
+    }
+
+    /// Removes what [`Self::save_cache`] saved.
+    fn remove_cache(&self) -> Result<()> {
+        let file = self.cache_file();
+        match std::fs::remove_file(&file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(file),
+            _ => {
+                self.cached.set(None);
+                Ok(())
+            }
+        }
     }
 
     /// Bases by checkpoint, for walking along them.

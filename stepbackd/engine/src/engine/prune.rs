@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Context, Engine, Presence, Scope, Why, attach};
 use crate::checkpoint::{self, Checkpoint, Trigger};
 use crate::conversation;
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::retention::{self, Candidate, Policy};
 use crate::side;
 use crate::store::{Expected, Store};
@@ -220,9 +220,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The cache must not name objects that are about to lose their last ref: what is on disk at the next start may have
-    /// the very same contents, and would be taken for stored.
-    fn keep_cache_true(&self, gone: &BTreeSet<u64>) -> Result<()> {
+    /// The cache, and the tree that was taken from it, must not name objects that are about to lose their last ref: what is on
+    /// disk at the next look may have the very same contents, and would be taken for stored.
+    fn keep_cache_true(&mut self, gone: &BTreeSet<u64>) -> Result<()> {
         let stays = |snapshot| {
             self.memory == Some(snapshot)
                 || self
@@ -236,11 +236,8 @@ impl Engine {
         if self.memory.is_some() {
             return self.save_cache();
         }
-        let file = self.cache_file();
-        match std::fs::remove_file(&file) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(file),
-            _ => Ok(()),
-        }
+        self.forget_tree();
+        self.remove_cache()
     }
 
     /// Gives every checkpoint that stood on one of `gone`, and the position, the nearest base that stays. All are written

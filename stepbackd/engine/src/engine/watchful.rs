@@ -37,15 +37,15 @@ impl Engine {
     pub fn noisy(&self, now: Time) -> Vec<Noisy> {
         let mut noisy = self.noise.noisy(now);
         // What isn't captured any more makes no more noise.
-        noisy.retain(|noisy| self.tree.size(&noisy.path).is_some());
+        noisy.retain(|noisy| self.resting.is_some() || self.tree.size(&noisy.path).is_some());
         noisy
     }
 
     /// Ignore files that went away and uncovered a lot, and aren't back.
     #[must_use]
     pub fn uncovered(&self) -> Vec<Uncovered> {
-        let is_back = |uncovered: &&Uncovered| self.tree.node(&uncovered.rules).is_none();
-        self.uncovered.iter().filter(is_back).cloned().collect()
+        let is_gone = |uncovered: &&Uncovered| self.tree.node(&uncovered.rules).is_none();
+        self.uncovered.iter().filter(is_gone).cloned().collect()
     }
 
     /// A checkpoint with these changes was made.

@@ -140,6 +140,22 @@ fn contents_that_lost_their_last_checkpoint_are_written_again() {
 }
 
 #[test]
+fn contents_that_lost_their_last_checkpoint_while_the_root_was_away_are_written_again() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
+    sandbox.write("only", "in one checkpoint only");
+    let only = sandbox.capture().id;
+    sandbox.reopen(true);
+    let aside = sandbox.path().join("aside");
+    fs::rename(sandbox.root(), &aside).unwrap();
+    sandbox.on(|engine, cx| engine.drop_checkpoints(&[only], false, cx).unwrap());
+    fs::rename(&aside, sandbox.root()).unwrap();
+    sandbox.write("a", "second");
+    sandbox.capture();
+    assert!(sandbox.engine().verify().unwrap().is_empty());
+    fsck(sandbox.engine().store_path());
+}
+
+#[test]
 fn large_new_contents_are_left_out_when_there_is_no_room_and_small_ones_never() {
     let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
     let bytes = sandbox.engine().store_bytes().unwrap();

@@ -7,7 +7,6 @@
 mod anew;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -264,11 +263,7 @@ impl Engine {
             return Err(e);
         }
         self.rules = None;
-        let cache = self.cache_file();
-        match fs::remove_file(&cache) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).at(cache),
-            _ => {}
-        }
+        self.remove_cache()?;
         fault::point("forget.recorded").at(&self.path)?;
         if self.presence() == Presence::Here {
             self.refresh_rules()?;
