@@ -24,14 +24,11 @@ impl Engine {
             return Ok(BTreeSet::new());
         };
         let mut changed: BTreeSet<TreePath> = self.mounted.symmetric_difference(&now).cloned().collect();
-        let known = match self.record.mounts.take() {
-            Some(known) => known,
-            // The first look, or the first after an attach: they are as they should be.
-            None => KnownMounts {
-                points: now.clone(),
-                ..KnownMounts::default()
-            },
-        };
+        // At the first look, and the first after an attach, they are as they should be.
+        let known = self.record.mounts.clone().unwrap_or_else(|| KnownMounts {
+            points: now.clone(),
+            ..KnownMounts::default()
+        });
         let mut next = KnownMounts::default();
         let mut astray = BTreeMap::new();
         for path in known.points.difference(&now) {
