@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, Engine, Presence, attach};
 use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
-use crate::conversation::SessionId;
+use crate::conversation::{self, SessionId};
 use crate::diff::{self, Change, Status};
 use crate::error::{At, Error, Result, damaged_object};
 use crate::head::{self, GitHead};
@@ -485,8 +485,11 @@ impl Engine {
         let name = checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
         let left = store.read_ref(&name);
         if left.as_ref().is_ok_and(|found| *found == Some(checkpoint.commit)) {
-            // Should that fail, too, the next start finds a checkpoint, which is whole.
-            let _ = store.delete_ref(&name);
+            // Should that fail, too, the next start finds a checkpoint, which is whole. What belongs to it goes with it: a side
+            // record alone would be taken for what is left of a lost one.
+            let side = side::ref_name(self.id(), checkpoint.n);
+            let talk = conversation::record::ref_name(self.id(), checkpoint.n);
+            let _ = store.delete_refs(&[&name, &side, &talk]);
         }
         if !matches!(left, Ok(None)) {
             self.record.highest = checkpoint.n;
