@@ -37,6 +37,11 @@ pub fn parse<T: DeserializeOwned>(store: &Store, oid: Oid, message: &str) -> Res
     })
 }
 
+/// The number in which a ref's name ends.
+pub fn number(name: &str) -> Option<u64> {
+    name.rsplit('/').next()?.parse().ok()
+}
+
 /// The fields with which each record begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Head {

@@ -10,7 +10,7 @@ use crate::checkpoint;
 use crate::durable;
 use crate::error::{At, Result};
 use crate::node::CommonModes;
-use crate::record::Head;
+use crate::record::{Head, number};
 use crate::redo::{self, RedoEntry};
 use crate::restore;
 use crate::session::{self, Session};
@@ -164,8 +164,4 @@ fn from_place(id: &str, place: Place) -> Result<RootRecord> {
         git: None,
         mounts: None,
     })
-}
-
-fn number(name: &str) -> Option<u64> {
-    name.rsplit('/').next()?.parse().ok()
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use super::{Engine, Environment, Settings};
 use crate::checkpoint;
@@ -10,13 +10,11 @@ use crate::error::{At, Error, Result};
 use crate::head::{GitChange, GitSighting};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
-use crate::noise::Noise;
 use crate::record::Head;
 use crate::rules;
 use crate::salvage;
 use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
 use crate::time::Time;
-use crate::tree::Tree;
 
 /// What `attach` asks.
 #[derive(Debug, Clone, Default)]
@@ -153,8 +151,6 @@ impl Engine {
         )?;
         let mut notes = Vec::new();
         let known = find_known(env, &path, &sighting, request, &mut notes)?;
-        // One that was never captured is as good as new.
-        let created = known.as_ref().is_none_or(|known| known.record.highest == 0);
         let mut engine = match known {
             Some(known) => {
                 let mut engine = Self::load_known(env, &known, settings)?;
@@ -167,6 +163,8 @@ impl Engine {
             }
             None => Self::make(env, &path, &sighting, settings, now)?,
         };
+        // One that was never captured is as good as new. A record alone doesn't tell: it may be older than a checkpoint.
+        let created = engine.record.highest == 0;
         if !request.include.is_empty() {
             engine.record.include.clone_from(&request.include);
         }
@@ -233,31 +231,7 @@ impl Engine {
             git: GitSighting::of(path),
             mounts: None,
         };
-        Ok(Self {
-            env: env.clone(),
-            settings: settings.clone(),
-            store: Arc::new(store),
-            record,
-            copied: None,
-            path: path.to_owned(),
-            tree: Tree::new(),
-            memory: None,
-            resting: None,
-            cached: std::cell::Cell::default(),
-            budget: super::Budget::default(),
-            forced: false,
-            rules: None,
-            checkpoints: Vec::new(),
-            pins: std::collections::BTreeSet::new(),
-            redo: Vec::new(),
-            sessions: Vec::new(),
-            damaged: Vec::new(),
-            noise: Noise::default(),
-            uncovered: Vec::new(),
-            mounted: Default::default(),
-            astray: Default::default(),
-            book: Default::default(),
-        })
+        Self::with_record(env, store, record, settings)
     }
 
     /// Is the directory the one that was attached? One or two stats.
@@ -308,12 +282,7 @@ impl Engine {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let id = self.id().to_owned();
-        let cache = self.cache_file();
-        if let Err(e) = fs::remove_file(&cache)
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(e).at(&cache);
-        }
+        self.remove_cache()?;
         let others = salvage::root_ids(&self.store)?.iter().any(|other| *other != id);
         let before = self.store.disk_bytes()?;
         if !others {

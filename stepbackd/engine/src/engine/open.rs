@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::locate::{self, KnownRoot};
 use crate::noise::Noise;
 use crate::oid::Oid;
+use crate::record::number;
 use crate::redo::{self, RedoEntry};
 use crate::session::{self, Session};
 use crate::side;
@@ -31,7 +32,8 @@ impl Engine {
         Self::with_record(env, Store::open(&known.store)?, known.record.clone(), settings)
     }
 
-    fn with_record(
+    /// As [`Self::load`], of a root whose record is known.
+    pub(super) fn with_record(
         env: &Environment,
         store: Store,
         mut record: RootRecord,
@@ -163,9 +165,4 @@ impl Damage {
         let below = self.found.iter().filter(|f| f.what.starts_with(prefix));
         below.filter_map(|f| number(&f.what)).max().unwrap_or(0)
     }
-}
-
-/// The number in which a ref's name ends.
-fn number(name: &str) -> Option<u64> {
-    name.rsplit('/').next()?.parse().ok()
 }
