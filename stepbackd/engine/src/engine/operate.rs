@@ -332,31 +332,25 @@ impl Engine {
             entry,
             writer,
         } = prepared;
-        let (saved, before, k) = if makes_root {
+        let (saved, before, extras) = if makes_root {
             // Where nothing is, there is nothing to save, and no state to come back to.
             (None, self.record.position.unwrap_or(target), None)
         } else {
-            let (saved, before, extras) =
-                self.save_before(store, operation, &plan, present, writer, &sessions, cx)?;
-            let k = match &entry {
-                Some(entry) => entry.k,
-                None => {
-                    let (target, before) = ((target, target_snapshot), (before, present));
-                    let from = if sessions.is_empty() {
-                        None
-                    } else {
-                        self.talk_of(before.0)?
-                    };
-                    self.push_redo(store, operation, &plan, target, before, extras, from, cx)?
-                }
-            };
-            (saved, before, Some(k))
+            self.save_before(store, operation, &plan, present, writer, &sessions, cx)?
         };
-        // As they are now; without a record of that nothing of them is changed.
+        // Conversations as they are now; without a record of that nothing of them is changed.
         let from = if sessions.is_empty() {
             None
         } else {
             self.talk_of(before)?
+        };
+        let k = match &entry {
+            _ if makes_root => None,
+            Some(entry) => Some(entry.k),
+            None => {
+                let (target, before) = ((target, target_snapshot), (before, present));
+                Some(self.push_redo(store, operation, &plan, target, before, extras, from, cx)?)
+            }
         };
         let ending = Ending {
             before,
