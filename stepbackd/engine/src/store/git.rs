@@ -47,6 +47,17 @@ impl Interrupt {
         }
     }
 
+    /// For work that is done without git.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] when somebody wants the store.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.state().asked {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
     fn start(&self, command: &mut Command, program: &Path) -> Result<Child> {
         let mut state = self.state();
         if state.asked {

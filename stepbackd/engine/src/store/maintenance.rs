@@ -17,7 +17,7 @@ use super::{Store, create, files, size};
 /// So many loose objects are worth being folded.
 const LOOSE_MAX: usize = 2_000;
 /// So many packs.
-const PACKS_MAX: usize = 12;
+pub(super) const PACKS_MAX: usize = 12;
 /// So many refs in files of their own are worth being packed.
 const LOOSE_REFS_MAX: usize = 500;
 /// Room that must remain beside what is rewritten, in bytes.
@@ -56,7 +56,7 @@ impl Store {
     /// When a directory can't be read.
     pub fn wants_folding(&self) -> Result<bool> {
         Ok(self.loose_objects()? >= LOOSE_MAX
-            || self.pack_count()? >= PACKS_MAX
+            || self.pack_sizes()?.len() >= PACKS_MAX
             || self.loose_refs()? >= LOOSE_REFS_MAX)
     }
 
@@ -97,23 +97,22 @@ impl Store {
         let before = self.disk_bytes()?;
         let done = match git {
             Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt)?, how),
-            None => self.pack_alone(how),
+            None => self.pack_alone(how, interrupt),
         };
         if done.is_err() {
             // A failure must not leave more than there was.
             create::remove_half_made(self)?;
         }
-        self.packs.notice_lost()?;
         self.packs.refresh()?;
         let after = self.disk_bytes()?;
         done.map(|()| Maintained::Done { before, after })
     }
 
     /// Slower, and without deltas.
-    fn pack_alone(&self, how: Thoroughness) -> Result<()> {
+    fn pack_alone(&self, how: Thoroughness, interrupt: &Interrupt) -> Result<()> {
         self.pack_refs()?;
         self.require_room(how)?;
-        self.sweep(how)?;
+        self.sweep(how, interrupt)?;
         match how {
             Thoroughness::Fold => Ok(()),
             Thoroughness::Full => files::replace(&self.private.join(PACKED_WHOLE), b""),
@@ -163,6 +162,12 @@ impl Store {
 
     /// Bytes of the packs that are likely to be rewritten: all but the largest.
     fn small_packs(&self) -> Result<u64> {
+        let sizes = self.pack_sizes()?;
+        let largest = sizes.iter().max().copied().unwrap_or(0);
+        Ok(sizes.iter().sum::<u64>() - largest)
+    }
+
+    fn pack_sizes(&self) -> Result<Vec<u64>> {
         let mut sizes = Vec::new();
         for name in files::names(&self.pack_dir())? {
             if name.as_encoded_bytes().ends_with(b".pack")
@@ -171,16 +176,7 @@ impl Store {
                 sizes.push(metadata.len());
             }
         }
-        let largest = sizes.iter().max().copied().unwrap_or(0);
-        Ok(sizes.iter().sum::<u64>() - largest)
-    }
-
-    fn pack_count(&self) -> Result<usize> {
-        let names = files::names(&self.pack_dir())?;
-        let packs = names
-            .iter()
-            .filter(|name| name.as_encoded_bytes().ends_with(b".pack"));
-        Ok(packs.count())
+        Ok(sizes)
     }
 
     fn loose_objects(&self) -> Result<usize> {

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::error::{At, Error, Result};
 use crate::oid::{ObjectKind, Oid};
 
-use super::maintenance::Thoroughness;
+use super::git::Interrupt;
+use super::maintenance::{PACKS_MAX, Thoroughness};
 use super::object::{MODE_GITLINK, MODE_TREE, TreeEntry};
 use super::pack::{PackWriter, Packed};
 use super::writer::LARGE_BYTES;
@@ -17,13 +18,13 @@ use super::{Store, files, loose};
 type Reached = HashMap<Oid, ObjectKind>;
 
 impl Store {
-    /// Removes what no ref reaches and gathers loose objects in a pack; packs with something unreachable are written anew
-    /// when it is to be thorough. The caller has the exclusive lock.
+    /// Removes what no ref reaches and gathers loose objects in a pack; with them all packs but the largest when they are
+    /// many, or, when it is to be thorough, those with something unreachable. The caller has the exclusive lock.
     ///
     /// # Errors
-    /// When a ref is broken, or an object on the way to others can't be read: then nothing is removed.
-    pub(super) fn sweep(&self, how: Thoroughness) -> Result<()> {
-        let reached = self.reached()?;
+    /// [`Error::Cancelled`]; when a ref is broken, or an object on the way to others can't be read: then nothing is removed.
+    pub(super) fn sweep(&self, how: Thoroughness, interrupt: &Interrupt) -> Result<()> {
+        let reached = self.reached(interrupt)?;
         let mut loose = Vec::new();
         for oid in self.loose_names()? {
             if reached.contains_key(&oid) {
@@ -32,12 +33,19 @@ impl Store {
                 files::remove(&loose::path(&self.objects, oid))?;
             }
         }
-        let old = match how {
-            Thoroughness::Fold => BTreeMap::new(),
-            Thoroughness::Full => self.pack_contents()?,
-        };
-        let has_garbage = |oids: &Vec<Oid>| oids.iter().any(|oid| !reached.contains_key(oid));
-        let rewritten: BTreeMap<_, _> = old.into_iter().filter(|(_, oids)| has_garbage(oids)).collect();
+        let mut rewritten = self.pack_contents()?;
+        match how {
+            Thoroughness::Full => {
+                rewritten.retain(|_, oids| oids.iter().any(|oid| !reached.contains_key(oid)))
+            }
+            Thoroughness::Fold if rewritten.len() >= PACKS_MAX => {
+                // By number of objects: what has most of them stays as it is.
+                let largest = rewritten.iter().max_by_key(|(_, oids)| oids.len());
+                let largest = largest.map(|(stem, _)| stem.clone());
+                rewritten.retain(|stem, _| Some(stem) != largest.as_ref());
+            }
+            Thoroughness::Fold => rewritten.clear(),
+        }
         let small = |oid: &Oid| {
             let metadata = loose::path(&self.objects, *oid).metadata();
             metadata.is_ok_and(|metadata| metadata.len() <= LARGE_BYTES)
@@ -49,7 +57,7 @@ impl Store {
                 wanted.insert(*oid, *kind);
             }
         }
-        let name = self.write_pack(&wanted)?;
+        let name = self.write_pack(&wanted, interrupt)?;
         for stem in rewritten.keys().filter(|stem| Some(*stem) != name.as_ref()) {
             // The index first: half a pack is no pack.
             for ending in ["idx", "rev", "pack"] {
@@ -62,13 +70,18 @@ impl Store {
     }
 
     /// Writes these objects as a pack, durably; its name without an ending.
-    fn write_pack(&self, wanted: &BTreeMap<Oid, ObjectKind>) -> Result<Option<OsString>> {
+    fn write_pack(
+        &self,
+        wanted: &BTreeMap<Oid, ObjectKind>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<OsString>> {
         if wanted.is_empty() {
             return Ok(None);
         }
         let dir = self.pack_dir();
         let mut pack = PackWriter::new(&dir)?;
         for (oid, kind) in wanted {
+            interrupt.check()?;
             let body = self.read(*oid, *kind)?;
             pack.append(&Packed::new(*oid, *kind, &body).at(&dir)?)?;
         }
@@ -78,7 +91,7 @@ impl Store {
         Ok(Some(name))
     }
 
-    fn reached(&self) -> Result<Reached> {
+    fn reached(&self, interrupt: &Interrupt) -> Result<Reached> {
         let mut reached = Reached::new();
         let mut tasks: Vec<(Oid, ObjectKind)> = self
             .refs("refs/")?
@@ -87,6 +100,7 @@ impl Store {
             .collect();
         tasks.push((Oid::EMPTY_TREE, ObjectKind::Tree));
         while let Some((oid, kind)) = tasks.pop() {
+            interrupt.check()?;
             if reached.insert(oid, kind).is_some() {
                 continue;
             }
@@ -136,7 +150,7 @@ impl Store {
     }
 
     /// The names in an index of version 2: behind the header and 256 counts, of which the last is that of all.
-    fn index_names(&self, path: &PathBuf) -> Result<Vec<Oid>> {
+    fn index_names(&self, path: &Path) -> Result<Vec<Oid>> {
         const NAMES_AT: usize = 8 + 256 * 4;
         let bytes = std::fs::read(path).at(path)?;
         let damaged = || Error::Damaged {

@@ -282,3 +282,32 @@ fn without_git_the_space_is_given_back_all_the_same() {
     fs::remove_file(path.join("refs/checkpoints/broken")).unwrap();
     assert!(sandbox.engine().verify().unwrap().is_empty());
 }
+
+#[test]
+fn without_git_many_packs_become_few() {
+    let mut sandbox = Sandbox::new();
+    sandbox.attach();
+    let mut pictures = Vec::new();
+    for round in 0..14 {
+        for i in 0..40 {
+            sandbox.write(&format!("f{i}"), &format!("{i} in round {round}"));
+        }
+        let id = sandbox.capture().id;
+        pictures.push((id, sandbox.picture()));
+    }
+    let store = Store::open(sandbox.engine().store_path()).unwrap();
+    assert!(store.wants_folding().unwrap());
+    let interrupt = Interrupt::default();
+    interrupt.ask();
+    let result = store.maintain(None, None, Thoroughness::Fold, &interrupt);
+    assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+    assert!(store.wants_folding().unwrap(), "it was ended before it began");
+    maintain_alone(&sandbox, Thoroughness::Fold);
+    assert!(!store.wants_folding().unwrap());
+    assert!(sandbox.engine().verify().unwrap().is_empty());
+    fsck(sandbox.engine().store_path());
+    for (id, picture) in pictures {
+        sandbox.rewind(id);
+        assert_eq!(sandbox.picture(), picture, "checkpoint {id}");
+    }
+}
