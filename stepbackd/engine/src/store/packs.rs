@@ -62,6 +62,13 @@ impl Open {
             _dir: dir,
         })
     }
+
+    /// Whether a pack isn't there any more, or is another file.
+    fn has_lost(&self, there: &BTreeMap<OsString, Stamp>) -> bool {
+        self.packs
+            .iter()
+            .any(|(name, stamp)| there.get(name) != Some(stamp))
+    }
 }
 
 fn pack_files(view: &Path) -> Result<BTreeMap<OsString, Stamp>> {
@@ -123,37 +130,32 @@ impl Packs {
     /// they were.
     pub fn notice_lost(&self) -> Result<bool> {
         let there = pack_files(&self.view)?;
-        let known = |open: &Open| {
-            open.packs
-                .iter()
-                .all(|(name, stamp)| there.get(name) == Some(stamp))
-        };
-        if known(&self.open_now()) {
+        if !self.open_now().has_lost(&there) {
             return Ok(false);
         }
+        self.open_anew()?;
+        Ok(true)
+    }
+
+    fn open_anew(&self) -> Result<()> {
         let anew = Open::new(&self.store, &self.view)?;
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
         self.good().clear();
-        Ok(true)
+        Ok(())
     }
 
     /// Looks for packs that others have made. What a pack held that is gone doesn't count as stored any more.
     pub fn refresh(&self) -> Result<()> {
-        self.notice_lost()?;
-        // Those that a later loss would be noticed of.
-        let packs = pack_files(&self.view)?;
+        let there = pack_files(&self.view)?;
+        if self.open_now().has_lost(&there) {
+            return self.open_anew();
+        }
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        if open.packs == packs {
+        if open.packs == there {
             return Ok(());
         }
-        if open
-            .packs
-            .iter()
-            .any(|(name, stamp)| packs.get(name) != Some(stamp))
-        {
-            self.good().clear();
-        }
-        open.packs = packs;
+        // Those that a later loss would be noticed of.
+        open.packs = there;
         open.odb
             .refresh()
             .map_err(|error| unreadable(&self.store, &error))
