@@ -8,8 +8,8 @@
 use super::building::Building;
 use super::dir::{File, Sig, Slot};
 use super::merge::Slots;
-use super::read::{Outcome, left};
-use super::scan::{Walk, lock};
+use super::read::{Outcome, is_ours, left};
+use super::scan::{Walk, at_path, lock};
 use crate::error::Result;
 use crate::node::Reason;
 use crate::root::{DirHandle, FileType, Stat};
@@ -43,6 +43,7 @@ impl Walk<'_> {
         }
         let handle = match self.cx.root.open_beneath(&building.path) {
             Ok(handle) => handle,
+            Err(error) if is_ours(&error) => return self.fail(at_path(error, &building.path)),
             // It changes at this moment: all of it will be looked at again.
             Err(_) => {
                 return groups
