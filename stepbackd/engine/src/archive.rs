@@ -8,12 +8,9 @@ use crate::error::Result;
 use crate::node::{CommonModes, Kind, Node, Snapshot};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::TreePath;
-use crate::store::Store;
+use crate::store::{LARGE_BYTES, Store};
 use crate::time::Time;
 use crate::tree::stored::read_dir;
-
-/// Files above so many bytes go through in pieces.
-const WHOLE_BYTES_MAX: u64 = 4 << 20;
 
 /// Writes the tree with its modes; every entry has the time of the checkpoint and no owner.
 ///
@@ -94,17 +91,17 @@ impl Archive<'_> {
                 let target = std::path::Path::new(std::ffi::OsStr::from_bytes(&target));
                 self.builder.append_link(&mut header, path.as_path(), target)?;
             }
-            Kind::File(oid) if of_store!(self.store.blob_size(oid)) > WHOLE_BYTES_MAX => {
-                header.set_entry_type(EntryType::Regular);
-                header.set_size(of_store!(self.store.blob_size(oid)));
-                of_store!(self.large(&mut header, path, oid)?);
-            }
             Kind::File(oid) => {
-                let bytes = of_store!(self.store.read(oid, ObjectKind::Blob));
+                let size = of_store!(self.store.blob_size(oid));
                 header.set_entry_type(EntryType::Regular);
-                header.set_size(bytes.len() as u64);
-                self.builder
-                    .append_data(&mut header, path.as_path(), bytes.as_slice())?;
+                header.set_size(size);
+                if size > LARGE_BYTES {
+                    of_store!(self.large(&mut header, path, oid)?);
+                } else {
+                    let bytes = of_store!(self.store.read(oid, ObjectKind::Blob));
+                    self.builder
+                        .append_data(&mut header, path.as_path(), bytes.as_slice())?;
+                }
             }
         }
         Ok(Ok(()))
