@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
-use stepback_tests::{Sandbox, eventually, finish, keys, pause, start};
+use stepback_tests::{Sandbox, eventually, eventually_some, finish, keys, pause, start};
 
 use crate::support::{bytes_on_disk, long_deadline, paths, random_bytes, rounds};
 
@@ -33,10 +34,14 @@ fn retention_is_applied_now_and_the_space_is_given_back() {
     keys(&answer, &["removed", "roots_removed", "freed_bytes"]);
     assert_eq!(answer["removed"], json!([]));
 
+    // A daemon that starts applies its retention before anybody asks; one that reads its settings again doesn't.
     sandbox.configure(&only_newest(1));
-    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    kill(sandbox.daemon_pid().unwrap(), Signal::SIGHUP).unwrap();
     let ids = project.ids();
-    let would = project.json(&["prune", "--dry-run"])["removed"].clone();
+    let would = eventually_some("the new retention", long_deadline(), || {
+        let would = project.json(&["prune", "--dry-run"])["removed"].clone();
+        (would != json!([])).then_some(would)
+    });
     assert_eq!(project.ids(), ids, "a dry run removes nothing");
     let before = bytes_on_disk(&project.store());
     let answer = project.json(&["prune", "-y"]);

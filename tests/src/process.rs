@@ -1,5 +1,6 @@
 //! Running a process to its end, with a deadline.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -8,6 +9,11 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::wait::eventually_some;
+
+/// How long a program may be held open by those who forked while it was written.
+const FREED: Duration = Duration::from_secs(10);
 
 /// What a process said and how it ended.
 #[derive(Debug, Clone)]
@@ -95,16 +101,21 @@ impl Drop for Guarded {
 /// Starts a process without standard input whose output is collected.
 ///
 /// # Panics
-/// When it can't be started.
+/// When it can't be started, or is busy for longer than 10 seconds.
 #[track_caller]
 pub fn start(command: &mut Command) -> Child {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command
-        .spawn()
-        .unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"))
+    // A program that a test has just written is still open for writing in the children that other threads fork
+    // meanwhile, up to their exec: it can't be executed before (ETXTBSY).
+    eventually_some("a program that can be executed", FREED, || {
+        match command.spawn() {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => None,
+            started => Some(started.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"))),
+        }
+    })
 }
 
 /// Waits for a child and for the end of its output.
