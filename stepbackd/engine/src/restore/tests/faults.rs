@@ -35,7 +35,13 @@ fn child() {
 }
 
 fn command(bench: &Bench, work: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    // By this name another user can execute it, too, when a directory above it is closed to them.
+    let program = if cfg!(target_os = "linux") {
+        "/proc/self/exe".into()
+    } else {
+        std::env::current_exe().unwrap()
+    };
+    let mut command = Command::new(program);
     command.args([
         "--exact",
         "restore::tests::faults::child",
