@@ -21,8 +21,21 @@ const GRACE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// The first and the longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
 
-/// What was done, if anything was to do.
-type Kept = Option<(Thoroughness, Maintained)>;
+/// What was done.
+enum Kept {
+    /// There was nothing to do.
+    Nothing,
+    /// Somebody was faster, or the end has come.
+    Later,
+    This(Thoroughness, Maintained),
+}
+
+/// A store to be looked at.
+struct Due {
+    path: PathBuf,
+    thinned: bool,
+    owed: bool,
+}
 
 /// Looks after all stores.
 #[derive(Debug, Default)]
@@ -51,6 +64,10 @@ struct Care {
     failures: u32,
     not_before: Option<Instant>,
     failure: Option<Warning>,
+    /// What was to be given back at once, and wasn't: packing it anew as a whole is owed.
+    owed: bool,
+    /// Of retention, which works by itself.
+    thinning: Option<Warning>,
 }
 
 impl Default for Care {
@@ -63,7 +80,22 @@ impl Default for Care {
             failures: 0,
             not_before: None,
             failure: None,
+            owed: false,
+            thinning: None,
         }
+    }
+}
+
+/// What is to be told of a failure.
+fn failure_of(what: &str, why: &str, hint: &str) -> Warning {
+    let hint = match hint {
+        "" => "checkpoints are made all the same; `stepback daemon logs` says more",
+        hint => hint,
+    };
+    Warning {
+        kind: "maintenance".into(),
+        message: format!("{what} failed: {why}"),
+        hint: hint.into(),
     }
 }
 
@@ -146,33 +178,45 @@ impl Keeper {
         let pause = RETRY.0.saturating_mul(1 << care.failures.min(12)).min(RETRY.1);
         care.failures += 1;
         care.not_before = Some(Instant::now() + pause);
-        let hint = match hint {
-            "" => "checkpoints are made all the same; `stepback daemon logs` says more",
-            hint => hint,
-        };
-        care.failure = Some(Warning {
-            kind: "maintenance".into(),
-            message: format!("maintenance of the store failed: {why}"),
-            hint: hint.into(),
+        care.failure = Some(failure_of("maintenance of the store", why, hint));
+    }
+
+    /// Retention was applied, or why not and a hint: it is told in the status until it has gone well.
+    pub fn thinning(&self, store: &Path, result: Result<(), (&str, &str)>) {
+        let mut state = self.lock();
+        let care = state.stores.entry(store.to_owned()).or_default();
+        care.thinning = result.err().map(|(why, hint)| {
+            tracing::warn!("thinning {} failed: {why}", store.display());
+            failure_of("thinning out old checkpoints", why, hint)
         });
     }
 
-    /// A job has packed the store, or has not: what it says of that counts as maintenance.
+    /// A job has packed the store, or has not: what it says of that counts as maintenance. The space is then given back
+    /// as soon as that works.
     pub fn packed(&self, store: &Path, unreclaimed: Option<&str>) {
-        match unreclaimed {
-            Some(why) => self.went_wrong(store, why, ""),
-            None => {
-                if let Some(care) = self.lock().stores.get_mut(store) {
-                    care.went_well();
-                    care.thinned = false;
-                }
-            }
+        if let Some(why) = unreclaimed {
+            self.went_wrong(store, why, "");
+        }
+        let mut state = self.lock();
+        let Some(care) = state.stores.get_mut(store) else {
+            return;
+        };
+        if unreclaimed.is_none() {
+            care.went_well();
+            care.thinned = false;
+            care.owed = false;
+        } else {
+            care.owed = true;
+            care.dirty = true;
+            self.changed.notify_all();
         }
     }
 
     /// What people should know of a store.
     pub fn warning(&self, store: &Path) -> Option<Warning> {
-        self.lock().stores.get(store)?.failure.clone()
+        let state = self.lock();
+        let care = state.stores.get(store)?;
+        care.failure.clone().or_else(|| care.thinning.clone())
     }
 
     /// Ends what runs, and the thread.
@@ -189,19 +233,20 @@ impl Keeper {
     pub fn run(&self, stores: &Path, git: &GitEnvironment) {
         measure_all(stores);
         let program = git.program.as_deref();
-        while let Some((path, thinned)) = self.next() {
+        while let Some(Due { path, thinned, owed }) = self.next() {
             self.work(&path, || {
                 let store = Store::open(&path)?;
-                let how = match (thinned && is_full_due(&store), store.wants_folding()?) {
+                let full = owed || thinned && is_full_due(&store);
+                let how = match (full, store.wants_folding()?) {
                     (true, _) => Thoroughness::Full,
                     (false, true) => Thoroughness::Fold,
-                    (false, false) => return Ok(None),
+                    (false, false) => return Ok(Kept::Nothing),
                 };
                 let Some(interrupt) = self.begin(&path) else {
-                    return Ok(None);
+                    return Ok(Kept::Later);
                 };
                 let maintained = store.maintain(program, git.path.as_deref(), how, &interrupt)?;
-                Ok(Some((how, maintained)))
+                Ok(Kept::This(how, maintained))
             });
         }
     }
@@ -233,7 +278,7 @@ impl Keeper {
     }
 
     /// Waits for a store that is due.
-    fn next(&self) -> Option<(PathBuf, bool)> {
+    fn next(&self) -> Option<Due> {
         let mut state = self.lock();
         loop {
             if state.ended {
@@ -251,7 +296,8 @@ impl Keeper {
                     }
                     let care = state.stores.get_mut(&path)?;
                     care.dirty = false;
-                    return Some((path, care.thinned));
+                    let (thinned, owed) = (care.thinned, care.owed);
+                    return Some(Due { path, thinned, owed });
                 }
                 Some((at, _)) => {
                     let waited = self.changed.wait_timeout(state, at - now);
@@ -264,21 +310,27 @@ impl Keeper {
 
     fn end(&self, path: &Path, result: Result<Kept, Error>) {
         match result {
-            Ok(Some((how, Maintained::Done { before, after }))) => {
+            Ok(Kept::This(how, Maintained::Done { before, after })) => {
                 tracing::info!("{} packed ({how:?}): {before} -> {after} bytes", path.display());
                 let mut state = self.lock();
                 let care = state.stores.entry(path.to_owned()).or_default();
                 care.went_well();
                 care.thinned &= how != Thoroughness::Full;
+                care.owed &= how != Thoroughness::Full;
             }
-            Ok(Some((_, Maintained::Busy))) | Err(Error::Cancelled) => {
+            Ok(Kept::This(_, Maintained::Busy)) | Err(Error::Cancelled) => {
                 let mut state = self.lock();
                 let care = state.stores.entry(path.to_owned()).or_default();
                 care.dirty = true;
                 care.used = Instant::now();
             }
             // What failed before was about something that is to be done no more.
-            Ok(None) => {}
+            Ok(Kept::Nothing) => {
+                if let Some(care) = self.lock().stores.get_mut(path) {
+                    care.went_well();
+                }
+            }
+            Ok(Kept::Later) => {}
             Err(error) => self.failed(path, &error.to_string(), &error.hint()),
         }
     }
@@ -330,8 +382,42 @@ mod tests {
         assert!(due().unwrap() > Instant::now() + RETRY.0 * 3 / 2);
         assert_eq!(keeper.warning(store).unwrap().kind, "maintenance");
         let done = Maintained::Done { before: 2, after: 1 };
-        keeper.end(store, Ok(Some((Thoroughness::Fold, done))));
+        keeper.end(store, Ok(Kept::This(Thoroughness::Fold, done)));
         assert_eq!(keeper.warning(store), None);
+    }
+
+    #[test]
+    fn a_failure_is_told_until_it_went_well_or_there_is_nothing_to_do() {
+        let keeper = Keeper::default();
+        let store = Path::new("/nowhere/x.git");
+        keeper.make_way(Some(store));
+        keeper.thinning(store, Err(("no luck", "")));
+        keeper.went_wrong(store, "none either", "");
+        assert!(keeper.warning(store).unwrap().message.contains("none either"));
+        keeper.end(store, Ok(Kept::Later));
+        assert!(keeper.warning(store).unwrap().message.contains("none either"));
+        keeper.end(store, Ok(Kept::Nothing));
+        assert!(keeper.warning(store).unwrap().message.contains("no luck"));
+        keeper.thinning(store, Ok(()));
+        assert_eq!(keeper.warning(store), None);
+    }
+
+    #[test]
+    fn space_that_was_not_given_back_is_owed() {
+        let keeper = Keeper::default();
+        let store = Path::new("/nowhere/x.git");
+        let owed = || keeper.lock().stores[store].owed;
+        keeper.make_way(Some(store));
+        keeper.packed(store, Some("a broken ref"));
+        assert!(owed() && keeper.lock().stores[store].due().is_some());
+        let done = Maintained::Done { before: 2, after: 1 };
+        keeper.end(store, Ok(Kept::This(Thoroughness::Fold, done)));
+        assert!(owed());
+        keeper.end(store, Ok(Kept::This(Thoroughness::Full, done)));
+        assert!(!owed());
+        keeper.packed(store, Some("a broken ref"));
+        keeper.packed(store, None);
+        assert!(!owed() && keeper.warning(store).is_none());
     }
 
     #[test]

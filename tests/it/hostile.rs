@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::json;
 use stepback_tests::{Project, Sandbox, eventually, pause};
 
-use crate::support::{paths, round_trip, rounds};
+use crate::support::{Mount, paths, round_trip, rounds};
 
 /// Names and inodes in a directory that nobody may touch.
 fn far_tree(project: &Project<'_>) -> String {
@@ -341,40 +341,6 @@ fn b15_a_directory_closed_in_the_middle_of_rewinds_leaves_one_of_both_states() {
     project.rewind(first);
     assert_eq!(contents(), one);
     assert_eq!(project.tree().leftovers(), Vec::<String>::new());
-}
-
-/// A file system mounted for a test.
-struct Mount<'a> {
-    at: PathBuf,
-    sandbox: &'a Sandbox,
-}
-
-impl<'a> Mount<'a> {
-    /// `None`, and a printed reason, where that can't be had.
-    fn tmpfs(sandbox: &'a Sandbox, at: &Path, options: &str) -> Option<Self> {
-        let mut mount = Command::new("mount");
-        let mounted = mount
-            .args(["-t", "tmpfs", "-o", options, "stepback-test"])
-            .arg(at)
-            .output();
-        if mounted.is_ok_and(|done| done.status.success()) {
-            let at = at.to_owned();
-            return Some(Self { at, sandbox });
-        }
-        println!("skipped: a tmpfs can't be mounted here (root can)");
-        None
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        // The daemon goes first: what says how to find it may be on this file system.
-        let mut stop = self
-            .sandbox
-            .command(self.sandbox.program("stepback"), self.sandbox.dir());
-        drop(stop.args(["daemon", "stop"]).output());
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
 }
 
 #[test]

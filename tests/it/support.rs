@@ -1,9 +1,10 @@
 //! Trees and small things that several topics share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
-use stepback_tests::Project;
+use stepback_tests::{Project, Sandbox};
 
 /// How many rounds a test of chance takes: `STEPBACK_ROUNDS`, else 20.
 pub fn rounds() -> u64 {
@@ -21,6 +22,15 @@ pub fn number_from(variable: &str, otherwise: u64) -> u64 {
         .ok()
         .and_then(|number| number.parse().ok())
         .unwrap_or(otherwise)
+}
+
+/// How much of something: little in `make test`, all of it with `STEPBACK_SCALE=full`.
+pub fn scale(little: u64, all: u64) -> u64 {
+    match std::env::var("STEPBACK_SCALE").as_deref() {
+        Ok("full") => all,
+        Ok(number) => number.parse().unwrap_or(little),
+        Err(_) => little,
+    }
 }
 
 /// Files of every plain kind, without git.
@@ -170,7 +180,7 @@ pub fn top() -> PathBuf {
 }
 
 /// Disk blocks of everything below a directory, in bytes.
-pub fn bytes_on_disk(dir: &std::path::Path) -> u64 {
+pub fn bytes_on_disk(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     let Ok(entries) = std::fs::read_dir(dir) else {
@@ -218,4 +228,38 @@ pub fn is(project: &Project<'_>, file: &str, sha256: &str) {
         now.starts_with(sha256),
         "{file} is {now} and ought to be {sha256}..."
     );
+}
+
+/// A file system mounted for a test.
+pub struct Mount<'a> {
+    at: PathBuf,
+    sandbox: &'a Sandbox,
+}
+
+impl<'a> Mount<'a> {
+    /// `None`, and a printed reason, where that can't be had.
+    pub fn tmpfs(sandbox: &'a Sandbox, at: &Path, options: &str) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        let mounted = mount
+            .args(["-t", "tmpfs", "-o", options, "stepback-test"])
+            .arg(at)
+            .output();
+        if mounted.is_ok_and(|done| done.status.success()) {
+            let at = at.to_owned();
+            return Some(Self { at, sandbox });
+        }
+        println!("skipped: a tmpfs can't be mounted here (root can)");
+        None
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // The daemon goes first: what says how to find it may be on this file system.
+        let mut stop = self
+            .sandbox
+            .command(self.sandbox.program("stepback"), self.sandbox.dir());
+        drop(stop.args(["daemon", "stop"]).output());
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
 }

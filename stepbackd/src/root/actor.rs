@@ -23,6 +23,7 @@ use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
 use crate::root::job::Job;
 use crate::root::mailbox::{Alarm, End, Wake};
+use crate::root::pressure::Pressure;
 use crate::root::turns::Turns;
 use crate::root::{Root, Work, now};
 use crate::watch::RootWatch;
@@ -66,8 +67,10 @@ pub struct Actor {
     pub(super) told: Option<u64>,
     /// Noisy files that the log names already.
     pub(super) noisy: BTreeSet<TreePath>,
-    /// Room couldn't be made, and isn't tried again before.
-    pub(super) room_again: Option<Instant>,
+    /// What came of making room.
+    pub(super) pressure: Pressure,
+    /// Retention failed so often in a row.
+    pub(super) thin_failures: u32,
     pub(super) timers: Timers,
 }
 
@@ -153,7 +156,8 @@ impl Actor {
             turns: Turns::default(),
             told: None,
             noisy: BTreeSet::new(),
-            room_again: None,
+            pressure: Pressure::default(),
+            thin_failures: 0,
             timers: Timers::default(),
         }
     }

@@ -157,6 +157,9 @@ impl Actor {
         let took = started.elapsed();
         let answer = match result {
             Ok(outcome) => {
+                if let Some(unreclaimed) = &outcome.packed {
+                    self.packed(unreclaimed.as_deref());
+                }
                 if saves_all {
                     self.root.mailbox.captured();
                     self.went_well(&outcome.dirty);
@@ -293,13 +296,11 @@ impl Actor {
     fn prune(&mut self, preview: bool, progress: &Progress) -> Result<Outcome, JobError> {
         let policy = self.config.retention;
         let pruned = self.with_engine(progress, |engine, cx| Ok(engine.prune(&policy, preview, cx)?))?;
-        if !preview {
-            self.room_again = None;
-            self.daemon
-                .keeper
-                .packed(&self.root.store, pruned.unreclaimed.as_deref());
-        }
-        Ok(convert::pruned(pruned).into())
+        let packed = (!preview).then(|| pruned.unreclaimed.clone());
+        Ok(Outcome {
+            packed,
+            ..convert::pruned(pruned).into()
+        })
     }
 
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {

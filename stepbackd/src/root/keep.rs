@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use stepback_engine::engine::{Budget, Engine, Usage};
+use stepback_engine::engine::{Budget, Dropped, Engine, Usage};
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
+use stepback_engine::store::RESERVE_BYTES;
 use stepback_proto::Warning;
 
 use crate::locks::Reach;
 use crate::root::actor::Actor;
 use crate::root::mailbox::End;
 use crate::root::perform::JobError;
+use crate::root::pressure::Pressure;
 
 /// Retention is applied at most this often.
-pub(super) const THIN_EVERY: Duration = Duration::from_secs(60);
-/// When room couldn't be made, it isn't tried again for so long.
-const ROOM_RETRY: Duration = Duration::from_secs(600);
+const THIN_EVERY: Duration = Duration::from_secs(60);
 /// A limit is told of from here on, in percent.
 const TOLD_FROM: u64 = 80;
 /// Room is made down to this, in percent of a limit.
@@ -25,13 +25,13 @@ const ROOM_TO: u64 = 90;
 /// What came of it.
 #[derive(Debug, Default)]
 struct Thinned {
-    /// So many checkpoints are gone.
+    /// So many checkpoints are gone by their age.
     gone: usize,
+    /// What came of making room, if that was tried.
+    made: Option<Dropped>,
     /// What was left out for want of room and has room now.
     fits: Vec<TreePath>,
     still_pressed: bool,
-    /// Whether the store was packed, and why its space isn't free yet.
-    unreclaimed: Option<Option<String>>,
 }
 
 impl Actor {
@@ -44,75 +44,96 @@ impl Actor {
         }
         self.take_over();
         self.daemon.keeper.make_way(Some(&self.root.store));
-        let (policy, budget) = (self.config.retention, self.config.quota);
-        let may_make_room = self.room_again.is_none_or(|at| at <= Instant::now());
+        let (policy, budget, pressure) = (self.config.retention, self.config.quota, self.pressure);
         let result = self.with_engine(&Progress::default(), |engine, cx| {
             if engine.unfinished()?.is_some() {
                 return Ok(Thinned::default());
             }
-            let mut gone = engine.thin(&policy, false, cx)?.len();
-            let refused = refused(engine)?;
-            let pressed = |engine: &Engine| -> Result<bool, JobError> {
-                let room = engine.usage()?.room(&budget);
-                Ok(room == 0 || refused.iter().any(|left_out| left_out.size > room))
+            let mut thinned = Thinned {
+                gone: engine.thin(&policy, false, cx)?.len(),
+                ..Thinned::default()
             };
-            let mut unreclaimed = None;
-            if may_make_room && pressed(engine)? {
-                let largest = refused.iter().map(|left_out| left_out.size).max().unwrap_or(0);
-                let target = target(engine.usage()?, &budget, largest);
-                let made = engine.make_room(&policy, target, cx)?;
-                gone += made.checkpoints.len();
-                unreclaimed = Some(made.unreclaimed);
+            let refused = refused(engine)?;
+            let usage = engine.usage()?;
+            // Nothing is given up for what has no room in an empty store either.
+            let wanted = |left_out: &&NotCaptured| left_out.size <= most(usage, &budget);
+            let wanted: Vec<u64> = refused.iter().filter(wanted).map(|it| it.size).collect();
+            let free = usage.room(&budget);
+            let pressed = free == 0 || wanted.iter().any(|size| *size > free);
+            if pressed && pressure.is_due(engine.has_thinnable(&policy, cx.now)) {
+                let largest = wanted.into_iter().max().unwrap_or(0);
+                thinned.made = Some(engine.make_room(&policy, target(usage, &budget, largest), cx)?);
             }
             // What there is room for now is captured at once.
-            let room = engine.usage()?.room(&budget);
+            let free = engine.usage()?.room(&budget);
             let (fits, rest): (Vec<_>, Vec<_>) =
-                refused.into_iter().partition(|left_out| left_out.size <= room);
-            let fits = fits.into_iter().map(|left_out| left_out.path).collect();
-            Ok(Thinned {
-                gone,
-                fits,
-                still_pressed: room == 0 || !rest.is_empty(),
-                unreclaimed,
-            })
+                refused.into_iter().partition(|left_out| left_out.size <= free);
+            thinned.fits = fits.into_iter().map(|left_out| left_out.path).collect();
+            thinned.still_pressed = free == 0 || !rest.is_empty();
+            Ok(thinned)
         });
         match result {
             Ok(thinned) => {
-                let Thinned {
-                    gone,
-                    fits,
-                    still_pressed,
-                    ..
-                } = thinned;
-                if gone > 0 {
-                    tracing::info!(root = %self.root.id, "{gone} checkpoints went with time");
-                    self.daemon.keeper.thinned(&self.root.store);
-                }
-                if let Some(unreclaimed) = thinned.unreclaimed {
-                    self.daemon
-                        .keeper
-                        .packed(&self.root.store, unreclaimed.as_deref());
-                }
-                self.room_again = match (still_pressed, may_make_room) {
-                    (false, _) => None,
-                    (true, true) => Some(Instant::now() + ROOM_RETRY),
-                    (true, false) => self.room_again,
-                };
-                for path in fits {
-                    self.root.mailbox.pending(path, Instant::now());
-                }
+                self.thin_failures = 0;
+                self.daemon.keeper.thinning(&self.root.store, Ok(()));
+                self.thinned(thinned);
             }
             Err(JobError::Engine(error)) => {
+                self.thin_failures += 1;
                 let (why, hint) = (error.to_string(), error.hint());
-                self.daemon.keeper.went_wrong(&self.root.store, &why, &hint);
+                self.daemon.keeper.thinning(&self.root.store, Err((&why, &hint)));
+                // Tried again soon only where a capture asks for it, and ever later.
+                self.pressure.tried(0);
             }
             // A panic was told of; nobody waits for this.
             Err(_) => {}
         }
         self.publish();
-        if self.room_again.is_some() {
-            self.timers.thin = self.room_again;
+        self.timers.thin = self.timers.thin.or(self.pressure.again());
+    }
+
+    fn thinned(&mut self, thinned: Thinned) {
+        let id = &self.root.id;
+        if thinned.gone > 0 {
+            tracing::info!(root = %id, "{} checkpoints went with time", thinned.gone);
+            self.daemon.keeper.thinned(&self.root.store);
         }
+        let gone = thinned.made.as_ref().map(|made| made.checkpoints.len());
+        if let Some(made) = &thinned.made {
+            if !made.checkpoints.is_empty() {
+                tracing::warn!(
+                    root = %id,
+                    "{} checkpoints went to make room, from {:?} to {:?}; {} bytes were given back",
+                    made.checkpoints.len(),
+                    made.checkpoints.iter().min(),
+                    made.checkpoints.iter().max(),
+                    made.freed_bytes
+                );
+            }
+            self.daemon
+                .keeper
+                .packed(&self.root.store, made.unreclaimed.as_deref());
+        }
+        match (thinned.still_pressed, gone) {
+            (false, _) => self.pressure.found(gone.unwrap_or(0)),
+            (true, Some(gone)) => self.pressure.tried(gone),
+            // Nothing could help, or it isn't time yet.
+            (true, None) => self.pressure.waits(),
+        }
+        for path in thinned.fits {
+            self.root.mailbox.pending(path, Instant::now());
+        }
+    }
+
+    /// The time between two applications of retention.
+    pub(super) fn thin_pause(&self) -> Duration {
+        THIN_EVERY * (1 << self.thin_failures.min(10))
+    }
+
+    /// A command has packed the store, or could not.
+    pub(super) fn packed(&mut self, unreclaimed: Option<&str>) {
+        self.pressure = Pressure::default();
+        self.daemon.keeper.packed(&self.root.store, unreclaimed);
     }
 }
 
@@ -121,6 +142,16 @@ fn refused(engine: &Engine) -> stepback_engine::Result<Vec<NotCaptured>> {
     let mut left_out = engine.not_captured(None)?;
     left_out.retain(|left_out| left_out.reason == Reason::Quota);
     Ok(left_out)
+}
+
+/// The largest file that the store could take in if it had nothing else, in bytes.
+fn most(usage: Usage, budget: &Budget) -> u64 {
+    let part = |limit: u64| limit / 100 * ROOM_TO;
+    let others = usage.total.saturating_sub(usage.store);
+    part(budget.store)
+        .min(part(budget.total).saturating_sub(others))
+        .min((usage.free.saturating_add(usage.store)).saturating_sub(usage.floor))
+        .saturating_sub(RESERVE_BYTES)
 }
 
 /// What the store has to come down to so that `wanted` bytes more have room.
@@ -219,6 +250,15 @@ mod tests {
         assert_eq!(warnings(usage(1, 1, 500), &BUDGET, 2).len(), 1);
         let no_limit = Budget::default();
         assert!(warnings(usage(801, 801, 5_000), &no_limit, 0).is_empty());
+    }
+
+    #[test]
+    fn what_has_no_room_in_an_empty_store_is_not_waited_for() {
+        let most = |usage| most(usage, &BUDGET) >> 20;
+        assert_eq!(most(usage(1_000, 1_000, 5_000)), 900 - 4);
+        assert_eq!(most(usage(500, 2_000, 5_000)), 300 - 4);
+        assert_eq!(most(usage(500, 500, 60)), 460 - 4);
+        assert_eq!(most(usage(0, 2_000, 60)), 0);
     }
 
     #[test]

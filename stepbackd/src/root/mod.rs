@@ -32,6 +32,7 @@ mod keep;
 mod looks;
 pub mod mailbox;
 pub mod perform;
+mod pressure;
 mod report;
 mod sight;
 mod turns;

@@ -28,6 +28,8 @@ pub struct Outcome {
     pub reply: Reply,
     /// Paths that kept changing: to be looked at again.
     pub dirty: Vec<TreePath>,
+    /// The store was packed, or, for this reason, could not be.
+    pub packed: Option<Option<String>>,
 }
 
 /// Why a job didn't end well.
@@ -58,6 +60,7 @@ impl From<Reply> for Outcome {
         Self {
             reply,
             dirty: Vec::new(),
+            packed: None,
         }
     }
 }
@@ -134,7 +137,12 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
                     other => engine.resolve(other),
                 })
                 .collect::<Result<Vec<u64>, Error>>()?;
-            convert::dropped(engine.drop_checkpoints(&ids, *preview, cx)?).into()
+            let dropped = engine.drop_checkpoints(&ids, *preview, cx)?;
+            let packed = (!preview).then(|| dropped.unreclaimed.clone());
+            Outcome {
+                packed,
+                ..convert::dropped(dropped).into()
+            }
         }
         Job::ExportPatch(id) => {
             let diff = engine.diff(&Sides::BaseTo(id.clone()), &[], cx)?;
@@ -164,7 +172,11 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
                     root.display()
                 )
             }));
-            convert::forgotten(forgotten, engine.id()).into()
+            let packed = (!preview).then(|| forgotten.unreclaimed.clone());
+            Outcome {
+                packed,
+                ..convert::forgotten(forgotten, engine.id()).into()
+            }
         }
         // These end the actor, or need its status or settings: it does them itself.
         Job::Detach { .. } | Job::Verify | Job::Hook(..) | Job::Prune { .. } => {
@@ -207,6 +219,7 @@ fn first_capture(
             notes,
         }),
         dirty: captured.still_dirty,
+        packed: None,
     })
 }
 
@@ -238,6 +251,7 @@ fn save(
     Ok(Outcome {
         reply,
         dirty: captured.still_dirty,
+        packed: None,
     })
 }
 

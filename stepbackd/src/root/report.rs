@@ -17,7 +17,7 @@ use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 use crate::convert;
 use crate::daemon::Happening;
 use crate::root::actor::Actor;
-use crate::root::keep::{self, THIN_EVERY};
+use crate::root::keep;
 use crate::root::{lock, now, sight};
 use crate::watch::Unwatched;
 
@@ -94,8 +94,8 @@ impl Actor {
                 let now = Instant::now();
                 let pause = self.timers.measure_pause.max(MEASURE_EVERY);
                 self.timers.store_bytes.get_or_insert(now + pause);
-                let hurry = self.room_again.is_none() && read.is_pressed(&self.config.quota);
-                let thin = now + if hurry { Duration::ZERO } else { THIN_EVERY };
+                let hurry = self.pressure.is_untried() && read.is_pressed(&self.config.quota);
+                let thin = now + if hurry { Duration::ZERO } else { self.thin_pause() };
                 let at = self.timers.thin.get_or_insert(thin);
                 *at = thin.min(*at);
             }
@@ -267,6 +267,7 @@ impl Actor {
         if let Some((read, usage)) = read.and_then(|read| Some((read, read.usage?))) {
             warnings.extend(keep::warnings(usage, &self.config.quota, read.refused()));
         }
+        warnings.extend(self.pressure.warning(now()));
         warnings
     }
 }

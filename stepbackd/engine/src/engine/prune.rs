@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::retention::{self, Candidate, Policy};
 use crate::side;
 use crate::store::{Expected, Store};
+use crate::time::Time;
 
 /// Of the checkpoints that may go for want of room, one of so many goes at a time.
 const ROOM_SHARE: usize = 4;
@@ -141,9 +142,7 @@ impl Engine {
         let mut unreclaimed = self.reclaim();
         while unreclaimed.is_none() && self.store.disk_bytes()? > bytes {
             cx.progress.check()?;
-            let all = self.candidates();
-            let kept = retention::kept_anyway(&all, cx.now, policy, &self.protected());
-            let thinnable: Vec<u64> = all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect();
+            let thinnable = self.thinnable(policy, cx.now);
             let some = thinnable.len().div_ceil(ROOM_SHARE);
             let oldest: BTreeSet<u64> = thinnable.into_iter().take(some).collect();
             if oldest.is_empty() {
@@ -161,8 +160,21 @@ impl Engine {
         })
     }
 
+    /// Whether [`Self::make_room`] has anything to delete.
+    #[must_use]
+    pub fn has_thinnable(&self, policy: &Policy, now: Time) -> bool {
+        !self.thinnable(policy, now).is_empty()
+    }
+
+    /// What isn't protected, whatever its age; the oldest first.
+    fn thinnable(&self, policy: &Policy, now: Time) -> Vec<u64> {
+        let all = self.candidates();
+        let kept = retention::kept_anyway(&all, now, policy, &self.protected());
+        all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect()
+    }
+
     /// Gives the space of what no ref needs back; why that didn't work, if it didn't.
-    fn reclaim(&self) -> Option<String> {
+    pub(super) fn reclaim(&self) -> Option<String> {
         let git = &self.env.git;
         self.store
             .collect_garbage(git.program.as_deref(), git.path.as_deref())

@@ -38,6 +38,8 @@ pub struct Forgotten {
     pub still_held: Vec<Holder>,
     /// For people: what could not be purged.
     pub notes: Vec<String>,
+    /// Why the bytes of what is gone are still in the store, if they are.
+    pub unreclaimed: Option<String>,
 }
 
 /// The record of a purge that is under way. Its commit's tree keeps the side tables of both states.
@@ -85,12 +87,12 @@ impl Engine {
             .iter()
             .map(|what| format!("{what} can't be read and was left as it is: it may still hold the bytes"))
             .collect();
-        let git = &self.env.git;
-        if let Err(e) = store.collect_garbage(git.program.as_deref(), git.path.as_deref()) {
-            notes.push(format!(
-                "the bytes are still in the store: {e}; do the same again"
-            ));
-        }
+        let unreclaimed = self.reclaim();
+        notes.extend(
+            unreclaimed
+                .iter()
+                .map(|why| format!("the bytes are still in the store: {why}; do the same again")),
+        );
         let mut left = HashSet::new();
         for oid in found.blobs {
             if store.has(oid)? {
@@ -113,6 +115,7 @@ impl Engine {
             freed_bytes: before.saturating_sub(store.disk_bytes()?),
             still_held,
             notes,
+            unreclaimed,
         })
     }
 
