@@ -53,6 +53,7 @@ mod shell_edits;
 mod soak_service;
 mod support;
 mod talk;
+mod ten_thousand;
 mod trace;
 mod watching;
 

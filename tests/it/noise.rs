@@ -32,6 +32,10 @@ fn a_file_that_is_rewritten_again_and_again_is_named() {
     assert!(message.contains("114.4 MiB"), "{message}");
     assert!(hint.contains("`/data/my db`"), "{hint}");
     assert!(hint.contains("stepback forget -p 'data/my db'"), "{hint}");
+    let found = project.stepback(&["doctor"]).exits(1).text();
+    assert!(found.contains(message) && found.contains(hint), "{found}");
+    let shown = project.stepback(&["status"]).exits(0).text();
+    assert!(shown.contains(message) && shown.contains(hint), "{shown}");
     let log = project.stepback(&["daemon", "logs"]).exits(0).text();
     let logged = log.matches("data/my db was captured").count();
     assert_eq!(logged, 1, "{log}");

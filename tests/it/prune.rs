@@ -1,12 +1,13 @@
 //! What `prune` removes, and what never.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
-use stepback_tests::{Sandbox, eventually, eventually_some, finish, keys, pause, start};
+use stepback_tests::{Project, Sandbox, eventually, eventually_some, finish, keys, pause, start};
 
-use crate::support::{bytes_on_disk, long_deadline, paths, random_bytes, rounds};
+use crate::support::{Mount, bytes_on_disk, long_deadline, paths, random_bytes, rounds};
 
 /// Nothing is kept for its age: the newest so many alone.
 fn only_newest(newest: u32) -> String {
@@ -128,6 +129,68 @@ fn only_roots_that_are_gone_are_removed_and_only_after_a_yes() {
     let before = elsewhere.json(&["attach", "--here"]);
     assert_eq!(before["created"], false);
     assert_eq!(alive.show(1, "a"), b"v1\n");
+}
+
+/// What `prune --roots` would remove, asked from an attached directory.
+fn roots_gone(from: &Project<'_>) -> Vec<String> {
+    paths(&from.json(&["prune", "--roots", "--dry-run"])["roots_removed"])
+}
+
+/// A root that is on a file system of its own, and one that is such a file system.
+#[test]
+fn an_unmounted_root_is_not_gone() {
+    let sandbox = Sandbox::new();
+    let alive = sandbox.project("alive");
+    alive.write("a", "v1\n");
+    alive.attach();
+    let (volume, itself) = (sandbox.project("volume"), sandbox.project("itself"));
+    let mounts = [&volume, &itself].map(|at| Mount::tmpfs(&sandbox, &at.path, "size=8m,mode=755"));
+    if mounts.iter().any(Option::is_none) {
+        return;
+    }
+    let on_it = sandbox.project("volume/p");
+    for project in [&on_it, &itself] {
+        project.write("a", "v1\n");
+        project.json(&["attach", "--here"]);
+        project.settle();
+    }
+    let stores = [on_it.store(), itself.store()];
+    sandbox.stepback(&alive.path, &["daemon", "stop"]).exits(0);
+    drop(mounts);
+    assert!(!on_it.path.exists() && !itself.file("a").exists());
+    assert_eq!(roots_gone(&alive), Vec::<String>::new());
+    // Nor when it is named: only what is gone is removed.
+    let done = alive.json(&["prune", "--roots", "-y"]);
+    assert_eq!(done["roots_removed"], json!([]));
+    assert!(stores.iter().all(|store| store.is_dir()));
+    assert_eq!(alive.json(&["roots"]).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_root_that_cannot_be_looked_at_is_not_gone() {
+    let Some(sandbox) = Sandbox::of_normal_user() else {
+        return;
+    };
+    let alive = sandbox.project("alive");
+    let hidden = sandbox.project("closed/p");
+    for project in [&alive, &hidden] {
+        project.sh("echo v1 > a");
+        project.attach();
+        project.settle();
+    }
+    let store = hidden.store();
+    let closed = sandbox.dir().join("work/closed");
+    for mode in [0o000, 0o600] {
+        fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(roots_gone(&alive), Vec::<String>::new(), "{mode:o}");
+    }
+    alive.json(&["prune", "--roots", "-y"]);
+    assert!(store.is_dir());
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(hidden.show(1, "a"), b"v1\n");
+    // It is surely gone when the directory around it can be looked at.
+    fs::remove_dir_all(&hidden.path).unwrap();
+    assert_eq!(roots_gone(&alive).len(), 1);
 }
 
 #[test]
