@@ -25,6 +25,8 @@ pub fn failure(error: &Error) -> Failure {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             FailureKind::Permission
         }
+        Error::Unpurged { why } => failure(why).kind,
+        Error::NoRoom { .. } => FailureKind::NoSpace,
         error if error.is_no_space() => FailureKind::NoSpace,
         Error::Damaged { .. } | Error::DamagedRecord { .. } | Error::Library { .. } => {
             FailureKind::StoreDamaged

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stepback_tests::{Project, Random, Sandbox, finish, keys, pause, start};
 
-use crate::support::rounds;
+use crate::support::{Mount, bytes_on_disk, random_bytes, rounds, warnings};
 
 const SECRET: &str = "TOKEN=correct horse battery staple";
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -167,6 +167,190 @@ fn a_worktree_keeps_what_is_its_own() {
     let all = side.json(&["detach", "--forget", "-y"]);
     assert!(all["freed_bytes"].as_u64().unwrap() > 400_000, "{all}");
     assert!(!store.exists());
+}
+
+/// Names that mean something to a shell, to git or to a pattern are names; what isn't a path of the root is refused.
+#[test]
+fn odd_paths_are_literal() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let odd = ["*.env", "sp ace/f g", "new\nline", "-y", "a\\b", "d/e/"];
+    project.sh("mkdir -p 'sp ace' d/e inner/sub; echo 1 > d/e/s; echo kept > a.env; echo kept > d/f; ln -s d link; echo 1 > inner/sub/x");
+    for name in &odd[..5] {
+        project.write(name, format!("of {name}\n"));
+    }
+    project.attach();
+    let store = project.store();
+    for name in odd {
+        let oid = blob(&project, &format!("of {name}"));
+        let done = project.json(&["forget", &format!("-p{name}"), "-y"]);
+        assert_eq!(done["paths"], json!([name.trim_end_matches('/')]));
+        assert_eq!(done["checkpoints"], 1, "{name:?}");
+        assert!(!is_in(&project, &store, &oid), "{name:?}");
+    }
+    assert_eq!(project.show(1, "a.env"), b"kept\n");
+    assert_eq!(project.show(1, "d/f"), b"kept\n");
+    // From a directory below, and by an absolute path.
+    let below = project.file("inner/sub");
+    let forget = |path: &str| sandbox.stepback(&below, &["forget", "-p", path, "-y"]);
+    let said = forget("../../d/f").exits(0).text();
+    assert!(
+        said.starts_with("forgotten: d/f; purged from 1 checkpoint"),
+        "{said}"
+    );
+    forget(below.join("x").to_str().unwrap()).exits(0);
+    // The link, not what it leads to; nothing is looked for through it.
+    project.fails(&["forget", "-p", "link/f", "-y"], 1, "no_such_path");
+    project.json(&["forget", "-p", "link", "-y"]);
+    for path in [
+        ".",
+        "..",
+        "/",
+        "../p",
+        ".git",
+        "d/../..",
+        project.path.to_str().unwrap(),
+    ] {
+        let said = project.stepback(&["forget", "-p", path, "-y"]).exits(1);
+        assert!(said.stderr.contains("hint: "), "{path}: {said:?}");
+    }
+    assert_eq!(project.ids(), [1]);
+    let said = project.stepback(&["forget", "--undo", "-p", "."]).exits(0).text();
+    assert_eq!(said, "captured again from now on: .\n");
+    project.save();
+    assert_eq!(project.status()["not_captured"], json!([]));
+    project.fsck();
+}
+
+/// What has no room to be packed is removed all the same, since it lies loose: a full disk stops no purge.
+#[test]
+fn on_a_full_disk_a_secret_goes_and_space_comes_back() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.dir().join("state");
+    let Some(_mount) = Mount::tmpfs(&sandbox, &state, "size=40m,mode=700") else {
+        return;
+    };
+    let project = sandbox.project("p");
+    project.sh(&format!("printf '%s\\n' '{SECRET}' > .env"));
+    project.attach();
+    for i in 0..6 {
+        project.write("f", random_bytes(i, 400_000));
+        project.save();
+    }
+    let (store, oid) = (project.store(), blob(&project, SECRET));
+    let filler = state.join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    let done = project.json(&["forget", "-p", ".env", "-y"]);
+    assert_eq!(done["checkpoints"], 7);
+    assert!(!is_in(&project, &store, &oid));
+    project.fsck();
+    let before = bytes_on_disk(&store);
+    let ids = project.ids();
+    project.json(&["drop", "2", "3", "latest", "-y"]);
+    let freed = before.saturating_sub(bytes_on_disk(&store));
+    assert!(freed > 2 * 400_000, "{freed}");
+    project.json(&["prune"]);
+    project.fsck();
+    assert!(ids.iter().filter(|id| !project.ids().contains(id)).count() == 3);
+    assert!(
+        project.show(project.ids()[0], "f") == random_bytes(5, 400_000),
+        "the newest was dropped, what is on disk is kept"
+    );
+    std::fs::remove_file(&filler).unwrap();
+    project.write("f", random_bytes(7, 400_000));
+    project.save();
+    project.json(&["prune"]);
+    assert!(warnings(&project, "maintenance").is_empty());
+    project.fsck();
+}
+
+/// While the bytes are still there nobody is told that they are gone.
+#[test]
+fn a_purge_that_cannot_remove_the_bytes_is_an_error_until_it_can() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh(&format!("printf '%s\\n' '{SECRET}' > .env; echo 1 > a"));
+    project.attach();
+    let (store, oid) = (project.store(), blob(&project, SECRET));
+    let broken = store.join("refs/checkpoints/broken");
+    std::fs::write(&broken, "no object id\n").unwrap();
+    for _ in 0..2 {
+        let error = project.fails(&["forget", "-p", ".env", "-y"], 1, "store_damaged");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("bytes are still in the store"), "{message}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("do the same again"),
+            "{error}"
+        );
+        assert!(is_in(&project, &store, &oid));
+    }
+    assert!(!warnings(&project, "maintenance").is_empty());
+    // Also so it isn't captured any more.
+    project.sh("echo 2 > a");
+    let id = project.save();
+    assert_eq!(not_captured(&project, id), [(".env".into(), "forgotten".into())]);
+    std::fs::remove_file(&broken).unwrap();
+    project.json(&["forget", "-p", ".env", "-y"]);
+    assert!(!is_in(&project, &store, &oid));
+    assert!(warnings(&project, "maintenance").is_empty());
+    project.fsck();
+}
+
+#[test]
+fn while_an_operation_is_unfinished_nothing_is_purged() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh(&format!("printf '%s\\n' '{SECRET}' > .env; mkdir d; i=0; while [ $i -lt 300 ]; do echo 1 > d/$i; i=$((i+1)); done"));
+    project.attach();
+    project.sh("for f in d/*; do echo 2 > $f; done");
+    project.save();
+    let (store, oid) = (project.store(), blob(&project, SECRET));
+    // A rewind is killed as soon as its journal is there.
+    let journal = || {
+        let dirs = std::fs::read_dir(store.join("stepback"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        dirs.into_iter().any(|dir| dir.path().join("journal").exists())
+    };
+    let mut interrupted = false;
+    for _ in 0..20 {
+        let mut rewind = sandbox.command(sandbox.program("stepback"), &project.path);
+        let client = start(rewind.args(["rewind", "1", "-y"]));
+        let started = Instant::now();
+        while !journal() && started.elapsed() < Duration::from_secs(5) {
+            std::hint::spin_loop();
+        }
+        nix::sys::signal::kill(sandbox.daemon_pid().unwrap(), nix::sys::signal::Signal::SIGKILL).unwrap();
+        finish(client, "stepback rewind", DEADLINE);
+        if project.status()["unfinished"] != Value::Null {
+            interrupted = true;
+            break;
+        }
+        project.sh("for f in d/*; do echo 3 > $f; done");
+        project.save();
+    }
+    if !interrupted {
+        println!("skipped: no rewind was caught in the middle");
+        return;
+    }
+    for command in [
+        &["forget", "-p", ".env", "-y"][..],
+        &["drop", "1", "-y"],
+        &["prune"],
+        &["forget", "--undo", "-p", ".env"],
+    ] {
+        let error = project.fails(command, 1, "unfinished");
+        assert!(
+            error["hint"].as_str().unwrap().contains("stepback recover"),
+            "{error}"
+        );
+    }
+    assert!(is_in(&project, &store, &oid));
+    project.stepback(&["recover"]).exits(0);
+    project.json(&["forget", "-p", ".env", "-y"]);
+    assert!(!is_in(&project, &store, &oid));
 }
 
 #[test]

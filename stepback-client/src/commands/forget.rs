@@ -87,7 +87,15 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
 }
 
 fn names(paths: &[WirePath]) -> String {
-    paths.iter().map(shown).collect::<Vec<_>>().join(", ")
+    // The root itself has no name in it.
+    let name = |path: &WirePath| {
+        if path.0.is_empty() {
+            ".".to_owned()
+        } else {
+            shown(path)
+        }
+    };
+    paths.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 fn ask(app: &App, paths: Vec<WirePath>, undo: bool, preview: bool) -> Result<Forgotten> {

@@ -123,6 +123,22 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
+    /// A purge whose bytes may still be in the store.
+    #[error("no checkpoint has it any more, but its bytes are still in the store: {why}")]
+    Unpurged {
+        /// Why they couldn't be removed.
+        why: Box<Error>,
+    },
+    /// A store can't be packed: a pack is written before what it replaces goes.
+    #[error("packing the store {} needs {} MiB of free space, and {} MiB are free", store.display(), needed.div_ceil(1 << 20), free >> 20)]
+    NoRoom {
+        /// The store.
+        store: PathBuf,
+        /// So much, in bytes.
+        needed: u64,
+        /// So much there is, in bytes.
+        free: u64,
+    },
     /// Rules or options that can't be used. A failing rule fails the capture, never widens it.
     #[error("{}: {why}", path.display())]
     Rules {
@@ -173,6 +189,13 @@ impl Error {
             Self::NoSuchSession(_) => "`stepback session list` shows the sessions of this root".into(),
             Self::BadName(_) => {
                 "use letters, digits, '_' and '-', at most 32, the first a letter or digit".into()
+            }
+            Self::Unpurged { why } => match why.hint().as_str() {
+                "" => "do the same again once that is mended".into(),
+                hint => format!("do the same again once that is mended: {hint}"),
+            },
+            Self::NoRoom { .. } => {
+                "free some space on that file system; checkpoints are made all the same".into()
             }
             Self::SessionEnded(_) => "`stepback session list` shows which are open".into(),
             Self::NoOpenSession | Self::NoSessionYet => "`stepback session start` opens one".into(),

@@ -173,6 +173,9 @@ impl Actor {
                 }
             }
             Err(error) => {
+                if let JobError::Engine(Error::Unpurged { why }) = &error {
+                    self.packed(Some(&why.to_string()));
+                }
                 let failure = self.failure(&error);
                 if self.indexed && self.engine.is_some() && only_looked_up(&job, &error) {
                     self.root.mailbox.put_back(burst);

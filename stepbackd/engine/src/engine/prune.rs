@@ -90,7 +90,7 @@ impl Engine {
         let before = self.store.disk_bytes()?;
         self.with_reserve(|engine| engine.take_out(&wanted, &dropped.redo, cx))?;
         // They are gone whatever comes of this: only their space isn't free yet.
-        dropped.unreclaimed = self.reclaim();
+        dropped.unreclaimed = self.unreclaimed();
         dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
         Ok(dropped)
     }
@@ -124,7 +124,7 @@ impl Engine {
             unreclaimed: None,
         };
         if !preview {
-            dropped.unreclaimed = self.reclaim();
+            dropped.unreclaimed = self.unreclaimed();
             dropped.freed_bytes = before.saturating_sub(self.store.disk_bytes()?);
         }
         Ok(dropped)
@@ -139,7 +139,7 @@ impl Engine {
     pub fn make_room(&mut self, policy: &Policy, bytes: u64, cx: &Context<'_>) -> Result<Dropped> {
         let before = self.store.disk_bytes()?;
         let mut gone: Vec<u64> = self.thin(policy, false, cx)?.into_iter().collect();
-        let mut unreclaimed = self.reclaim();
+        let mut unreclaimed = self.unreclaimed();
         while unreclaimed.is_none() && self.store.disk_bytes()? > bytes {
             cx.progress.check()?;
             let thinnable = self.thinnable(policy, cx.now);
@@ -150,7 +150,7 @@ impl Engine {
             }
             self.with_reserve(|engine| engine.take_out(&oldest, &[], cx))?;
             gone.extend(&oldest);
-            unreclaimed = self.reclaim();
+            unreclaimed = self.unreclaimed();
         }
         Ok(Dropped {
             checkpoints: gone,
@@ -173,13 +173,16 @@ impl Engine {
         all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect()
     }
 
-    /// Gives the space of what no ref needs back; why that didn't work, if it didn't.
-    pub(super) fn reclaim(&self) -> Option<String> {
+    /// Gives the space of what no ref needs back.
+    pub(super) fn reclaim(&self) -> Result<()> {
         let git = &self.env.git;
         self.store
             .collect_garbage(git.program.as_deref(), git.path.as_deref())
-            .err()
-            .map(|e| e.to_string())
+    }
+
+    /// The same; why that didn't work, if it didn't.
+    fn unreclaimed(&self) -> Option<String> {
+        self.reclaim().err().map(|e| e.to_string())
     }
 
     fn candidates(&self) -> Vec<Candidate> {

@@ -20,8 +20,10 @@ const LOOSE_MAX: usize = 2_000;
 pub(super) const PACKS_MAX: usize = 12;
 /// So many refs in files of their own are worth being packed.
 const LOOSE_REFS_MAX: usize = 500;
-/// Room that must remain beside what is rewritten, in bytes.
+/// Room that must remain beside what is rewritten, in bytes,
 const ROOM_LEFT: u64 = 64 << 20;
+/// or in percent of the file system, if that is less.
+const ROOM_LEFT_PERCENT: u64 = 5;
 
 /// A file of the store whose time of change says when the last [`Thoroughness::Full`] was.
 const PACKED_WHOLE: &str = "packed-whole";
@@ -70,7 +72,7 @@ impl Store {
     /// Does it, unless somebody uses the store. Can be ended at any moment by `interrupt`.
     ///
     /// # Errors
-    /// [`Error::Cancelled`] when it was interrupted; [`Error::Refused`] when there isn't room enough; what git says. The
+    /// [`Error::Cancelled`] when it was interrupted; [`Error::NoRoom`] when there isn't room enough; what git says. The
     /// store is whole in any case.
     pub fn maintain(
         &self,
@@ -144,19 +146,15 @@ impl Store {
             Thoroughness::Fold => self.small_packs()?,
         };
         let loose = files::disk_bytes(&self.objects)? - files::disk_bytes(&self.pack_dir())?;
-        let (free, _) = size::free_and_all(&self.dir)?;
-        let needed = packs + loose + ROOM_LEFT;
+        let (free, all) = size::free_and_all(&self.dir)?;
+        let needed = packs + loose + ROOM_LEFT.min(all / 100 * ROOM_LEFT_PERCENT);
         if free >= needed {
             return Ok(());
         }
-        Err(Error::Refused {
-            message: format!(
-                "packing the store {} needs {} MiB of free space, and {} MiB are free",
-                self.dir.display(),
-                needed >> 20,
-                free >> 20
-            ),
-            hint: "free some space on that file system; checkpoints are made all the same".into(),
+        Err(Error::NoRoom {
+            store: self.dir.clone(),
+            needed,
+            free,
         })
     }
 

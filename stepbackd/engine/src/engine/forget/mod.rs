@@ -38,7 +38,7 @@ pub struct Forgotten {
     pub still_held: Vec<Holder>,
     /// For people: what could not be purged.
     pub notes: Vec<String>,
-    /// Why the bytes of what is gone are still in the store, if they are.
+    /// Why not all space could be given back, if it wasn't; the bytes of the paths are gone all the same.
     pub unreclaimed: Option<String>,
 }
 
@@ -61,7 +61,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Unfinished`]; [`Error::Refused`] for the root itself; [`Error::NoSuchPath`] for a path that is neither on
-    /// disk nor in any checkpoint; those of the disk and the store.
+    /// disk nor in any checkpoint; [`Error::Unpurged`] when no record has them any more, but their bytes may still be in the
+    /// store; those of the disk and the store.
     pub fn forget(&mut self, paths: &[TreePath], preview: bool, cx: &Context<'_>) -> Result<Forgotten> {
         self.require_finished()?;
         let paths = outermost(paths);
@@ -87,18 +88,26 @@ impl Engine {
             .iter()
             .map(|what| format!("{what} can't be read and was left as it is: it may still hold the bytes"))
             .collect();
-        let unreclaimed = self.reclaim();
-        notes.extend(
-            unreclaimed
-                .iter()
-                .map(|why| format!("the bytes are still in the store: {why}; do the same again")),
-        );
+        let unreclaimed = self.reclaim().err();
+        // Another call may have taken them out of the records, and come no further.
+        let unknown = found.blobs.is_empty();
         let mut left = HashSet::new();
         for oid in found.blobs {
             if store.has(oid)? {
                 left.insert(oid);
             }
         }
+        let unreclaimed = match unreclaimed {
+            Some(why) if unknown || !left.is_empty() => {
+                return Err(Error::Unpurged { why: Box::new(why) });
+            }
+            why => why.map(|why| why.to_string()),
+        };
+        notes.extend(
+            unreclaimed
+                .iter()
+                .map(|why| format!("not all of the space is free yet: {why}")),
+        );
         let still_held = if left.is_empty() {
             Vec::new()
         } else {
