@@ -12,8 +12,10 @@ use crate::side;
 use crate::store::{Expected, Store};
 use crate::time::Time;
 
-/// Of the checkpoints that may go for want of room, one of so many goes at a time.
+/// Of the checkpoints that may go for want of room, one of so many goes first,
 const ROOM_SHARE: usize = 4;
+/// and one of so many at least then; in each further round twice the share. Giving space back is what takes long.
+const ROOM_SHARE_THEN: usize = 8;
 
 /// Result of a `drop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,10 +142,12 @@ impl Engine {
         let before = self.store.disk_bytes()?;
         let mut gone: Vec<u64> = self.thin(policy, false, cx)?.into_iter().collect();
         let mut unreclaimed = self.unreclaimed();
-        while unreclaimed.is_none() && self.store.disk_bytes()? > bytes {
+        let mut used = self.store.disk_bytes()?;
+        let (mut share, mut each) = (ROOM_SHARE, 0);
+        while unreclaimed.is_none() && used > bytes {
             cx.progress.check()?;
             let thinnable = self.thinnable(policy, cx.now);
-            let some = thinnable.len().div_ceil(ROOM_SHARE);
+            let some = share_to_go(thinnable.len(), share, used - bytes, each);
             let oldest: BTreeSet<u64> = thinnable.into_iter().take(some).collect();
             if oldest.is_empty() {
                 break;
@@ -151,6 +155,14 @@ impl Engine {
             self.with_reserve(|engine| engine.take_out(&oldest, &[], cx))?;
             gone.extend(&oldest);
             unreclaimed = self.unreclaimed();
+            let left = self.store.disk_bytes()?;
+            each = used.saturating_sub(left) / oldest.len() as u64;
+            used = left;
+            share = if share == ROOM_SHARE {
+                ROOM_SHARE_THEN
+            } else {
+                (share / 2).max(1)
+            };
         }
         Ok(Dropped {
             checkpoints: gone,
@@ -317,5 +329,28 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// How many of so many checkpoints go: one of `share`, or more when what the last ones gave back, `each` so many bytes, tells
+/// that it takes more until `wanted` bytes are free.
+fn share_to_go(of: usize, share: usize, wanted: u64, each: u64) -> usize {
+    let estimate = wanted.checked_div(each).map_or(0, |n| n + n / 4 + 1);
+    let estimate = usize::try_from(estimate).unwrap_or(usize::MAX);
+    of.div_ceil(share).max(estimate).min(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_rounds_come_to_what_is_wanted_or_to_the_end() {
+        assert_eq!(share_to_go(100, ROOM_SHARE, 1_000, 0), 25);
+        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_000, 100), 13);
+        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_000, 1), 75);
+        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 10, 100), 10);
+        assert_eq!(share_to_go(3, 1, 10, 0), 3);
+        assert_eq!(share_to_go(0, 1, 10, 0), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::Result;
 
 use super::Store;
-use super::git::Interrupt;
+use super::git::{Interrupt, Urgency};
 use super::maintenance::Thoroughness;
 
 impl Store {
@@ -16,7 +16,8 @@ impl Store {
     /// When git can't be run or fails, or a ref is broken; then everything that a ref needs is still there.
     pub fn collect_garbage(&self, git: Option<&Path>, path: Option<&OsStr>) -> Result<()> {
         let alone = self.lock_exclusive()?;
-        self.maintain_alone(git, path, Thoroughness::Full, &alone, &Interrupt::default())
+        let how = (Thoroughness::Full, Urgency::Waited);
+        self.maintain_alone(git, path, how, &alone, &Interrupt::default())
             .map(drop)
     }
 }

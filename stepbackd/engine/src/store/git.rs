@@ -81,6 +81,15 @@ impl Interrupt {
     }
 }
 
+/// Who waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Nobody: it may take as long as the machine has other things to do.
+    Idle,
+    /// A command, or a root's captures.
+    Waited,
+}
+
 /// The user's git, ready to work on one store.
 pub struct Git<'a> {
     store: &'a Store,
@@ -94,7 +103,7 @@ pub struct Git<'a> {
 }
 
 impl<'a> Git<'a> {
-    /// Finds out how git can be run at low priority.
+    /// Finds out how git can be run: so that it doesn't outlive this process, and, unless somebody waits, at low priority.
     ///
     /// # Errors
     /// When no more files can be opened.
@@ -104,6 +113,7 @@ impl<'a> Git<'a> {
         path: Option<&'a OsStr>,
         alone: &ExclusiveLock,
         interrupt: &'a Interrupt,
+        urgency: Urgency,
     ) -> Result<Self> {
         let mut git = Self {
             store,
@@ -116,7 +126,8 @@ impl<'a> Git<'a> {
         let deadly = ["setpriv", "--pdeathsig", "KILL"];
         let low = ["nice", "-n", "19"];
         // With neither it works all the same.
-        for words in [&low[..], &deadly[..]] {
+        let low = (urgency == Urgency::Idle).then_some(&low[..]);
+        for words in low.into_iter().chain([&deadly[..]]) {
             if git.finds(words[0]).is_some() && git.works(words) {
                 git.before
                     .splice(0..0, words.iter().map(|word| (*word).to_owned()));

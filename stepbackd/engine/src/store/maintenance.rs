@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-use super::git::{Git, Interrupt};
+use super::git::{Git, Interrupt, Urgency};
 use super::lock::ExclusiveLock;
 use super::{Store, create, files, size};
 
@@ -82,7 +82,7 @@ impl Store {
         interrupt: &Interrupt,
     ) -> Result<Maintained> {
         match self.try_lock_exclusive()? {
-            Some(alone) => self.maintain_alone(git, path, how, &alone, interrupt),
+            Some(alone) => self.maintain_alone(git, path, (how, Urgency::Idle), &alone, interrupt),
             None => Ok(Maintained::Busy),
         }
     }
@@ -91,14 +91,14 @@ impl Store {
         &self,
         git: Option<&Path>,
         path: Option<&OsStr>,
-        how: Thoroughness,
+        (how, urgency): (Thoroughness, Urgency),
         alone: &ExclusiveLock,
         interrupt: &Interrupt,
     ) -> Result<Maintained> {
         create::remove_half_made(self)?;
         let before = self.disk_bytes()?;
         let done = match git {
-            Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt)?, how),
+            Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt, urgency)?, how),
             None => self.pack_alone(how, interrupt),
         };
         if done.is_err() {
