@@ -48,7 +48,7 @@ soak: build
 	PROPTEST_CASES=10000 STEPBACK_SOAK_CASES=10000 timeout $(SOAK_SECONDS) \
 		$(CARGO) test --release --locked -p stepback-engine --lib --test it property
 	STEPBACK_SCALE=full $(CARGO) test --release --locked -p stepback-engine --test it -- --nocapture \
-		year:: maintenance::
+		year:: maintenance:: growth::
 
 # Ten million hostile frames.
 fuzz:

@@ -36,6 +36,8 @@ const SESSIONS_RETRY: Duration = Duration::from_secs(60);
 const RECONCILE_RETRY: Duration = Duration::from_secs(1);
 /// How often git's lock is looked at while a burst waits for it.
 const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
+/// How long after a checkpoint the rest of a conversation that was too long for it is read.
+const TALK_AFTER: Duration = Duration::from_millis(100);
 /// A look takes at most this part of the time when polling.
 const POLL_SHARE: u32 = 20;
 
@@ -115,6 +117,8 @@ pub struct Timers {
     pub(super) store_bytes: Option<Instant>,
     /// Retention.
     pub(super) thin: Option<Instant>,
+    /// What was too much of a transcript for the moment of a checkpoint.
+    talk: Option<Instant>,
     /// How long the store is left alone after it was measured.
     pub(super) measure_pause: Duration,
 }
@@ -231,6 +235,7 @@ impl Actor {
                 timers.sessions,
                 timers.store_bytes,
                 timers.thin,
+                timers.talk,
             ]
             .into_iter()
             .flatten()
@@ -269,6 +274,8 @@ impl Actor {
             }
         } else if self.burst_is_due(now) {
             self.burst();
+        } else if due(self.timers.talk) {
+            self.complete_talk();
         } else if due(self.timers.poll) {
             self.look(Trigger::Auto, "scanning");
         } else if due(self.timers.reconcile) {
@@ -435,6 +442,7 @@ impl Actor {
                     self.timers.poll = self.poll.map(|every| Instant::now() + every);
                 }
                 self.daemon.alive.something_happened();
+                self.complete_talk_soon();
                 Ok(Some(captured))
             }
             Err(error) => {
@@ -446,6 +454,24 @@ impl Actor {
         };
         self.publish();
         captured
+    }
+
+    fn complete_talk_soon(&mut self) {
+        let lacks = self.engine.as_ref().is_some_and(Engine::talk_lacks);
+        self.timers.talk = lacks.then(|| Instant::now() + TALK_AFTER);
+    }
+
+    /// Adds some of what the record of a long conversation lacks; then it is again the turn of whatever else there is.
+    fn complete_talk(&mut self) {
+        self.timers.talk = None;
+        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+        self.take_over();
+        self.daemon.keeper.make_way(Some(&self.root.store));
+        let progress = Progress::default();
+        if let Err(error) = self.with_engine(&progress, |engine, _| Ok(engine.complete_talk()?)) {
+            tracing::warn!(root = %self.root.id, "a conversation stays incomplete: {}", self.failure(&error).message);
+        }
+        self.complete_talk_soon();
     }
 
     /// What is pending when the daemon stops is still captured.

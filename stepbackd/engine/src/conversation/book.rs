@@ -1,7 +1,7 @@
 //! What is known of the sessions of a root: which there are, what of them is recorded already, and from that, at a
 //! checkpoint, which ones were active since.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
@@ -17,7 +17,9 @@ use crate::store::{ObjectWriter, Store};
 use crate::time::Time;
 
 /// The most bytes of transcripts that are read anew after a burst; the rest follows at the next checkpoints.
-const BURST_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const BURST_BYTES_MAX: u64 = 32 << 20;
+/// So many records are remembered that lack something, the newest.
+const LACKING_MAX: usize = 16;
 /// The most sessions in one record.
 const SESSIONS_MAX: usize = 64;
 /// The times of files may lag so far behind the clock.
@@ -37,6 +39,8 @@ pub(crate) struct Book {
     idle: HashMap<SessionId, Vec<(TreePath, String)>>,
     caches: Caches,
     seen: Vec<Seen>,
+    /// Numbers of checkpoints of whose record something is still to be read.
+    lacking: BTreeSet<u64>,
     /// For people: what couldn't be kept, by agent.
     pub notes: BTreeMap<Agent, String>,
 }
@@ -92,6 +96,28 @@ impl Book {
             self.idle.remove(&kept.id);
             self.known.insert(kept.id.clone(), kept.clone());
         }
+    }
+
+    /// The record of checkpoint `n` lacks something, or has all now (or what it lacks is gone).
+    pub fn lacks(&mut self, n: u64, lacks: bool) {
+        if lacks {
+            self.lacking.insert(n);
+        } else {
+            self.lacking.remove(&n);
+        }
+        if self.lacking.len() > LACKING_MAX {
+            self.lacking.pop_first();
+        }
+    }
+
+    /// The newest checkpoint whose record lacks something: the older ones are the beginnings of it.
+    pub fn lacking(&self) -> Option<u64> {
+        self.lacking.last().copied()
+    }
+
+    /// What was recorded last of a session.
+    pub fn known(&self, id: &SessionId) -> Option<&Kept> {
+        self.known.get(id)
     }
 
     /// Looks at all sessions; gives those that were active since the last look, and those that are wanted, as they are now.

@@ -15,6 +15,8 @@ pub(super) const CHUNK_BYTES_MAX: usize = 256 << 10;
 const CHUNK_BYTES_FINAL: u64 = 64 << 10;
 /// So many smaller ones may stand at the end before they are joined.
 const SMALL_MAX: usize = 16;
+/// A longer line isn't put together: it would be held in memory, some times over.
+const LINE_BYTES_MAX: usize = 64 << 20;
 /// Pieces in one tree object, so that a long transcript's tree is shared, too.
 const FAN_OUT: usize = 256;
 
@@ -324,6 +326,9 @@ impl<F: FnMut(&[u8]) -> io::Result<()>> Write for Lines<F> {
                 self.rest.clear();
             }
             from = &from[end + 1..];
+        }
+        if self.rest.len() + from.len() > LINE_BYTES_MAX {
+            return Err(io::Error::other("a line of it is too long"));
         }
         self.rest.extend_from_slice(from);
         Ok(bytes.len())

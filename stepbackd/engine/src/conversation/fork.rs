@@ -130,28 +130,30 @@ fn copy(
 ) -> Result<(), Trouble> {
     let mut to = io::BufWriter::new(to);
     let mut chain = jsonl::Chain::default();
+    let mut last = None;
+    let mut noting = Lines::new(|line: &[u8]| {
+        if chained {
+            chain.note(line);
+        }
+        Ok(())
+    });
+    chunks::read(store, &part.chunks, len, &mut |bytes| {
+        last = bytes.last().copied();
+        noting.write_all(bytes)
+    })??;
+    noting.finish()?;
     let mut written: u64 = 0;
-    let ends_in_line = {
-        let mut last = None;
-        chunks::read(store, &part.chunks, len, &mut |bytes| {
-            last = bytes.last().copied();
-            Ok(())
-        })??;
-        last == Some(b'\n')
-    };
-    {
-        let mut lines = Lines::new(|line: &[u8]| {
-            if written > 0 {
-                to.write_all(b"\n")?;
-            }
-            written += 1;
-            let line = if chained { chain.mend(line) } else { line.to_vec() };
-            to.write_all(&jsonl::replace(&line, pairs))
-        });
-        chunks::read(store, &part.chunks, len, &mut |bytes| lines.write_all(bytes))??;
-        lines.finish()?;
-    }
-    if ends_in_line {
+    let mut lines = Lines::new(|line: &[u8]| {
+        if written > 0 {
+            to.write_all(b"\n")?;
+        }
+        written += 1;
+        let line = if chained { chain.mend(line) } else { line.to_vec() };
+        to.write_all(&jsonl::replace(&line, pairs))
+    });
+    chunks::read(store, &part.chunks, len, &mut |bytes| lines.write_all(bytes))??;
+    lines.finish()?;
+    if last == Some(b'\n') {
         to.write_all(b"\n")?;
     }
     to.flush()?;

@@ -1,8 +1,10 @@
 //! Lines of JSON: the first ones, and the chain in which each names the one before.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Read};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 /// The most bytes of one line that is looked at.
@@ -31,25 +33,45 @@ pub(super) fn first<T>(
     }
 }
 
-/// Follows the chain of `parentUuid`s through a transcript, line by line.
+/// What of a record makes the chain; the rest of it is passed over.
+#[derive(Default, Deserialize)]
+struct Link {
+    uuid: Option<String>,
+    #[serde(rename = "parentUuid")]
+    parent: Option<String>,
+}
+
+impl Link {
+    fn of(line: &[u8]) -> Self {
+        serde_json::from_slice(line).unwrap_or_default()
+    }
+}
+
+/// Follows the chain of `parentUuid`s through a transcript, line by line, twice: records may stand before those that they
+/// name.
 #[derive(Default)]
 pub(super) struct Chain {
-    seen: HashSet<String>,
+    /// Of each record's id: all of a long transcript's.
+    there: HashSet<u64>,
     last: Option<String>,
     /// Records that name one that isn't there.
     pub broken: u64,
 }
 
 impl Chain {
-    /// The line, its parent replaced by the record before it if the one that it names isn't there.
+    /// The first time.
+    pub fn note(&mut self, line: &[u8]) {
+        if let Some(uuid) = Link::of(line).uuid {
+            self.there.insert(short(&uuid));
+        }
+    }
+
+    /// The second time: the line, its parent replaced by the record before it if the one that it names isn't there.
     pub fn mend(&mut self, line: &[u8]) -> Vec<u8> {
-        let Ok(record) = serde_json::from_slice::<Value>(line) else {
-            return line.to_vec();
-        };
-        let text = |key: &str| record.get(key).and_then(Value::as_str).map(str::to_owned);
+        let link = Link::of(line);
         let mut out = line.to_vec();
-        if let (Some(parent), Some(last)) = (text("parentUuid"), &self.last)
-            && !self.seen.contains(&parent)
+        if let (Some(parent), Some(last)) = (link.parent, &self.last)
+            && !self.there.contains(&short(&parent))
         {
             self.broken += 1;
             let mend = |space: &str| {
@@ -62,12 +84,18 @@ impl Chain {
                 out = mend(" ");
             }
         }
-        if let Some(uuid) = text("uuid") {
-            self.seen.insert(uuid.clone());
+        if let Some(uuid) = link.uuid {
             self.last = Some(uuid);
         }
         out
     }
+}
+
+/// In place of an id: a chance of one in billions that two of a transcript are the same leaves a break as it is.
+fn short(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Replaces each `from` by its `to`, wherever it stands.
@@ -103,9 +131,12 @@ mod tests {
             r#"{"uuid":"b","parentUuid":"a"}"#,
             r#"{"type":"other"}"#,
             r#"{"uuid":"d","parentUuid":"c","x":1}"#,
+            r#"{"uuid":"f","parentUuid":"e"}"#,
+            r#"{"uuid":"e","parentUuid":"d"}"#,
             "{half",
         ];
         let mut chain = Chain::default();
+        lines.iter().for_each(|line| chain.note(line.as_bytes()));
         let out: Vec<_> = lines
             .iter()
             .map(|line| String::from_utf8(chain.mend(line.as_bytes())).unwrap())

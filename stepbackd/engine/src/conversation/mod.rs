@@ -11,6 +11,7 @@
 //! | `read` | transcripts into the store |
 //! | `record` | the record of a checkpoint: `refs/stepback/<root id>/talk/<n>` |
 //! | `chunks` | transcripts in pieces that are shared as long as they only grow |
+//! | `complete` | adds to a record what was too much for its moment |
 //! | `plan` | what a rewind does to each session, and what hinders it |
 //! | `put` | brings files and rows to a recorded state, in place |
 //! | `fork` | writes a recorded state under a new id |
@@ -26,6 +27,7 @@ pub(crate) mod book;
 mod chunks;
 mod claude;
 mod codex;
+pub(crate) mod complete;
 mod copilot;
 mod fork;
 mod gemini;

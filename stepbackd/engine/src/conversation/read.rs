@@ -82,13 +82,33 @@ pub(super) fn file(
     {
         let whole = chunks::total(&chunks) == stat.size;
         part.chunks = chunks;
+        part.due = if whole { 0 } else { stat.size };
         return Ok((part, whole));
     }
     file.seek(SeekFrom::Start(0))?;
     let mut cutter = Cutter::new(writer, pieces);
     let taken = copy(&mut file, stat.size, budget, &mut cutter)?;
     part.chunks = cutter.finish()?;
-    Ok((part, taken == stat.size))
+    let whole = taken == stat.size;
+    part.due = if whole { 0 } else { stat.size };
+    Ok((part, whole))
+}
+
+/// Pieces of what a file was when `part` was taken, if it has only grown since: those that are known, and as much more as
+/// `budget` allows.
+pub(super) fn rest(
+    mut file: File,
+    part: &Part,
+    budget: &mut u64,
+    writer: &ObjectWriter<'_>,
+) -> Result<Option<Vec<Chunk>>, ReadError> {
+    let stat = Stat::of(&file)?;
+    check_owned(&stat)?;
+    let same = part.stamp.split('.').next() == stamp(&stat).split('.').next();
+    if !same || stat.size < part.due {
+        return Ok(None);
+    }
+    read_growth(&mut file, part.due, &part.chunks, budget, writer)
 }
 
 /// For a transcript that only grew: of what is known, the first and the last pieces are compared, then the growth is read.

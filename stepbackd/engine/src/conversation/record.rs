@@ -34,6 +34,9 @@ pub(crate) struct Part {
     pub mtime_ns: i64,
     /// Differs when the part does. Only compared with another one of the same place.
     pub stamp: String,
+    /// Of a file that was too much for that moment: how large it was. Else 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub due: u64,
     /// Of the pieces.
     sizes: Sizes,
     #[serde(skip)]
@@ -48,6 +51,7 @@ impl Part {
             mode,
             mtime_ns,
             stamp,
+            due: 0,
             sizes: Sizes::default(),
             chunks: Vec::new(),
         }
@@ -80,6 +84,11 @@ impl Part {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands references out")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// A session as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
@@ -89,7 +98,7 @@ pub(crate) struct Kept {
     pub cwd: crate::state::AbsolutePath,
     /// The transcript first.
     pub parts: Vec<Part>,
-    /// Some of it was too much for that moment: it can't be put back from here.
+    /// Some of it was too much for that moment, and hasn't been added yet: it can't be put back from here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use crate::checkpoint::{Checkpoint, Trigger};
-use crate::conversation::book::{Wish, records};
+use crate::conversation::book::{BURST_BYTES_MAX, Wish, records};
+use crate::conversation::complete::complete;
 use crate::conversation::plan::{Act, Cx, Step};
 use crate::conversation::record::{self, Kept};
 use crate::conversation::{Agent, Mode, Outcome, Seen, SessionId, plan, running};
@@ -179,6 +180,7 @@ impl Engine {
         writer.finish()?;
         store.set_ref(&record::ref_name(&id, n), commit, Expected::Any)?;
         self.book.remember(&kept);
+        self.book.lacks(n, kept.iter().any(|kept| kept.partial));
         Ok((kept, Some(tree)))
     }
 
@@ -215,6 +217,69 @@ impl Engine {
             checkpoint.conversation = now;
             self.write_anew(store, vec![checkpoint])?;
         }
+        Ok(())
+    }
+
+    /// Whether the record of a checkpoint lacks what was too much for its moment.
+    #[must_use]
+    pub fn talk_lacks(&self) -> bool {
+        self.settings.conversations && self.book.lacking().is_some()
+    }
+
+    /// Adds to such a record some of what it lacks. To be called while nothing else is to be done.
+    ///
+    /// # Errors
+    /// Those of the store; it isn't tried again.
+    pub fn complete_talk(&mut self) -> Result<()> {
+        let Some(n) = self.book.lacking() else {
+            return Ok(());
+        };
+        let store = Arc::clone(&self.store);
+        let _lock = store.lock()?;
+        let done = self.complete_talk_of(&store, n, BURST_BYTES_MAX);
+        if done.is_err() {
+            self.book.lacks(n, false);
+        }
+        done
+    }
+
+    /// Adds up to `budget` bytes to what the record of checkpoint `n` lacks.
+    fn complete_talk_of(&mut self, store: &Store, n: u64, mut budget: u64) -> Result<()> {
+        let tree = self.talk_of(n)?;
+        let mut all = tree.map_or(Ok(Vec::new()), |tree| record::load(store, tree))?;
+        if !all.iter().any(|kept| kept.partial) {
+            self.book.lacks(n, false);
+            return Ok(());
+        }
+        self.seed_book(store);
+        let writer = store.writer();
+        let mut added = false;
+        for kept in all.iter_mut().filter(|kept| kept.partial) {
+            let dir = self.env.conversations.dir(kept.id.agent, &self.path);
+            let later = self.book.known(&kept.id);
+            added |= complete(kept, later, dir.as_deref(), &mut budget, (store, &writer))?;
+        }
+        if added {
+            let id = self.id().to_owned();
+            let (_, commit) = record::write(&writer, &id, &all)?;
+            writer.finish()?;
+            store.set_ref(&record::ref_name(&id, n), commit, Expected::Any)?;
+            let as_known = |kept: &&Kept| {
+                let stamps = |kept: &Kept| {
+                    kept.parts
+                        .iter()
+                        .map(|part| part.stamp.clone())
+                        .collect::<Vec<_>>()
+                };
+                self.book
+                    .known(&kept.id)
+                    .is_some_and(|known| stamps(known) == stamps(kept))
+            };
+            let newest: Vec<Kept> = all.iter().filter(as_known).cloned().collect();
+            self.book.remember(&newest);
+        }
+        // What can't be read any more won't come back.
+        self.book.lacks(n, added && all.iter().any(|kept| kept.partial));
         Ok(())
     }
 
@@ -305,6 +370,8 @@ impl Engine {
         if listed.is_empty() {
             return None;
         }
+        // What its record lacks still is there, as a rule. Whatever comes of it, the plan tells.
+        let _ = self.complete_talk_of(store, n, u64::MAX);
         let tree = self.talk_of(n).ok().flatten();
         self.plan_talk(store, tree, &listed, false, mode.fork, now)
     }

@@ -1,5 +1,6 @@
 //! Conversations of coding agents: kept with checkpoints, put back by rewinds.
 
+mod chain;
 mod claude;
 mod codex;
 mod databases;
