@@ -49,6 +49,7 @@ soak: build
 		$(CARGO) test --release --locked -p stepback-engine --lib --test it property
 	STEPBACK_SCALE=full $(CARGO) test --release --locked -p stepback-engine --test it -- --nocapture \
 		year:: maintenance:: growth::
+	STEPBACK_TALK_MIB=500 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture talk::a_long
 
 # Ten million hostile frames.
 fuzz:

@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::Pid;
 use serde_json::{Value, json};
-use stepback_tests::{Guarded, Project, Sandbox, eventually, start};
+use stepback_tests::{Guarded, Project, Sandbox, anonymous_bytes, eventually, pause, start};
 
-use crate::support::top;
+use crate::support::{number_from, top};
 
 const LONG: Duration = Duration::from_secs(30);
 const ID: &str = "bb015940-e7c6-49f8-9734-6c6705e466d5";
@@ -225,4 +226,86 @@ fn aiders_history_goes_back_with_the_files() {
     project.redo();
     assert_eq!(project.read(".aider.chat.history.md"), two.as_bytes());
     assert_eq!(project.stepback(&["diff", "--name-status"]).exits(0).text(), "");
+}
+
+/// The most memory that the daemon has had since `forget_peak`, in KiB.
+fn peak(pid: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn forget_peak(pid: Pid) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+}
+
+/// Lines of a transcript, `bytes` of them, that hardly compress.
+fn lines(root: &Path, state: &mut u64, bytes: u64) -> String {
+    let mut text = String::new();
+    while (text.len() as u64) < bytes {
+        text += &format!("{{\"type\":\"user\",\"cwd\":{root:?},\"sessionId\":\"{ID}\",\"text\":\"");
+        for _ in 0..200 {
+            *state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            text += &format!("{state:016x}");
+        }
+        text += "\"}\n";
+    }
+    text
+}
+
+#[test]
+fn a_long_conversation_costs_the_daemon_little_memory() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    let root = project.path.canonicalize().unwrap();
+    let file = transcript(&sandbox, &root);
+    project.write("f", "0");
+    project.attach();
+    project.settle();
+    forget_peak(daemon.pid());
+    let before = peak(daemon.pid());
+    let mib = number_from("STEPBACK_TALK_MIB", 80);
+    let mut state = 1;
+    let some = lines(&root, &mut state, 1 << 20);
+    for n in 0..mib {
+        append(&file, &some.replace("\"type\"", &format!("\"n\":{n},\"type\"")));
+    }
+    let size = fs::metadata(&file).unwrap().len();
+    // A burst that is too much for its moment, then what a save reads; then a rewind, what takes it back, and a fork.
+    project.write("f", "1");
+    eventually("an automatic checkpoint", LONG, || {
+        project.list()[0]["trigger"] == "auto"
+    });
+    let n1 = project.list()[0]["id"].as_u64().unwrap();
+    append(&file, &lines(&root, &mut state, 1 << 20));
+    project.write("f", "2");
+    project.save();
+    let report = project.rewind(n1);
+    assert_eq!(report["conversation"][0]["action"], "rewind", "{report:#}");
+    assert_eq!(fs::metadata(&file).unwrap().len(), size);
+    project.redo();
+    let grown = peak(daemon.pid()).saturating_sub(before) / 1024;
+    // What is read back is mapped from a pack: pages of a file, which the system takes back when it wants them.
+    let anonymous = || anonymous_bytes(daemon.pid()) >> 20;
+    let before = anonymous();
+    let mut command = sandbox.command(sandbox.program("stepback"), &project.path);
+    command.args(["rewind", &n1.to_string(), "-y", "--fork"]);
+    let mut fork = start(&mut command);
+    let mut highest = before;
+    while fork.try_wait().unwrap().is_none() {
+        highest = highest.max(anonymous());
+        pause(Duration::from_millis(5));
+    }
+    assert!(fork.wait().unwrap().success());
+    println!(
+        "{grown} MiB more at the most, {} for a fork, of a conversation of {mib} MiB",
+        highest - before
+    );
+    assert!(grown < 64 && highest - before < 64, "{grown} and {highest} MiB");
 }
