@@ -152,3 +152,31 @@ fn only_what_is_true_of_codex_is_told() {
         "{told}"
     );
 }
+
+#[test]
+fn what_is_not_ours_to_change_is_left_and_said() {
+    let sandbox = Sandbox::new();
+    let home = settings_of(&sandbox, "{}\n");
+    for (script, said) in [
+        ("chmod 444 .claude/settings.json", "read-only"),
+        // As those who keep their settings elsewhere have it, before that is there.
+        (
+            "rm -f .claude/settings.json; ln -s ../dotfiles/x .claude/settings.json",
+            "link",
+        ),
+        (
+            "rm .claude/settings.json; mkfifo .claude/settings.json",
+            "plain file",
+        ),
+        (
+            "rm .claude/settings.json; mkdir .claude/settings.json",
+            "plain file",
+        ),
+    ] {
+        home.sh(script);
+        let before = home.tree();
+        let failed = home.fails(&["hooks", "install", "claude-code", "-y"], 1, "config");
+        assert!(failed["message"].as_str().unwrap().contains(said), "{failed}");
+        before.same(&home.tree(), said);
+    }
+}

@@ -26,6 +26,7 @@ pub struct Hooks {
 /// # Errors
 /// What is wrong with the text, with line and column.
 pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<String, String> {
+    let (bom, text) = split_bom(text);
     let text = if text.trim().is_empty() { "{\n}\n" } else { text };
     let root = parse(text)?;
     let top = root.object_value().ok_or("the settings are no JSON object")?;
@@ -50,7 +51,7 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
             groups.append(group(event, hooks.timeout, command));
         }
     }
-    Ok(root.to_string())
+    Ok(format!("{bom}{root}"))
 }
 
 /// Takes our entries out, and what only held them.
@@ -58,6 +59,7 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
 /// # Errors
 /// As [`add`].
 pub fn remove(text: &str, agent: &str) -> Result<String, String> {
+    let (bom, _) = split_bom(text);
     let root = parse(text)?;
     let Some(all) = root.object_value().and_then(|top| top.object_value("hooks")) else {
         return Ok(text.to_owned());
@@ -97,7 +99,7 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
     {
         hooks.remove();
     }
-    Ok(root.to_string())
+    Ok(format!("{bom}{root}"))
 }
 
 /// The commands of ours that stand in the text, each once.
@@ -129,7 +131,13 @@ pub fn is_ours(command: &str, agent: &str) -> bool {
 }
 
 fn parse(text: &str) -> Result<CstRootNode, String> {
+    let (_, text) = split_bom(text);
     CstRootNode::parse(text, &ParseOptions::default()).map_err(|e| e.to_string())
+}
+
+/// Some editors begin a file with a mark that says that it is UTF-8. It stays.
+fn split_bom(text: &str) -> (&str, &str) {
+    text.split_at(if text.starts_with('\u{feff}') { 3 } else { 0 })
 }
 
 fn object(of: &CstObject, name: &str) -> Result<CstObject, String> {
@@ -192,7 +200,7 @@ mod tests {
     const OURS: &str = "/usr/bin/stepback hook codex";
 
     /// Texts that people have: empty, compact, with comments and other hooks, in another indentation, without a last newline.
-    const TEXTS: [&str; 7] = [
+    const TEXTS: [&str; 8] = [
         "{}",
         "{}\n",
         "{\"model\":\"x\"}\n",
@@ -200,6 +208,7 @@ mod tests {
         "{\n\t\"hooks\": {\n\t\t\"Stop\": [\n\t\t\t{\n\t\t\t\t\"hooks\": [\n\t\t\t\t\t{ \"type\": \"command\", \"command\": \"say done\" }\n\t\t\t\t]\n\t\t\t}\n\t\t]\n\t}\n}\n",
         "{\n  \"hooks\": {\n    \"Other\": []\n  },\n  \"z\": null\n}",
         "{\r\n  \"a\": 1\r\n}\r\n",
+        "\u{feff}{\n  // mine\n  \"a\": 1\n}\n",
     ];
 
     #[test]
@@ -216,7 +225,7 @@ mod tests {
             assert_eq!(ours(&removed, "codex").unwrap(), [""; 0]);
             let value = |text: &str| parse(text).unwrap().object_value().unwrap().properties().len();
             assert_eq!(value(&removed), value(text), "{removed}");
-            for kept in ["// mine", "// why", "say done", "\"Other\": []"] {
+            for kept in ["\u{feff}", "// mine", "// why", "say done", "\"Other\": []"] {
                 assert_eq!(text.contains(kept), removed.contains(kept), "{removed}");
                 assert_eq!(text.contains(kept), added.contains(kept), "{added}");
             }

@@ -327,7 +327,13 @@ fn backup(file: &Path) -> PathBuf {
     name.into()
 }
 
+/// `None`: there is no such file.
 fn read(file: &Path) -> Result<Option<String>> {
+    match fs::metadata(file) {
+        Ok(metadata) if !metadata.is_file() => return Err(broken(file, "it is no plain file")),
+        Err(_) if file.is_symlink() => return Err(broken(file, "it is a link that leads to no file")),
+        _ => {}
+    }
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -343,6 +349,14 @@ impl Change {
     /// # Errors
     /// When a step fails; the file is the old one then, or the new one, never half of it.
     pub fn apply(&self) -> Result<()> {
+        // A rename would not be hindered by it, but somebody meant it.
+        let readonly = fs::metadata(&self.file).is_ok_and(|metadata| metadata.mode() & 0o222 == 0);
+        if readonly {
+            return Err(Error::Environment {
+                message: format!("{}: it is read-only", self.file.display()),
+                hint: "nothing was changed; if it is yours to change, `chmod u+w` it first".into(),
+            });
+        }
         let copy = backup(&self.file);
         let Some(after) = &self.after else {
             fs::remove_file(&self.file).at(&self.file)?;
@@ -353,12 +367,15 @@ impl Change {
             write(&self.file, after)?;
             return remove_if_there(&copy);
         }
-        if let Some(before) = &self.before
-            && !copy.exists()
-        {
+        let before = self.before.as_ref().filter(|_| !copy.exists());
+        if let Some(before) = before {
             write(&copy, before)?;
         }
-        write(&self.file, after)
+        let written = write(&self.file, after);
+        if written.is_err() && before.is_some() {
+            remove_if_there(&copy)?;
+        }
+        written
     }
 }
 
