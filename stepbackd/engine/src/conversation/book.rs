@@ -208,22 +208,12 @@ impl Book {
         let mut all = agent.adapter().find(&mut look)?;
         for seen in self.seen.iter().filter(|seen| seen.agent == agent) {
             let Some(path) = &seen.path else { continue };
-            let within = path
-                .strip_prefix(dir)
-                .ok()
-                .and_then(|path| TreePath::from_path(path).ok());
-            if let Some(path) = within
-                && !path.is_root()
+            if let Some(path) = below(dir, path)
                 && is_plain(&seen.session)
                 && !all.iter().any(|found| found.session == seen.session)
                 && open(handle, &path).is_ok()
             {
-                all.push(Found {
-                    session: seen.session.clone(),
-                    cwd: wish.root.to_owned(),
-                    files: vec![path],
-                    ..Found::default()
-                });
+                all.push(agent.adapter().told(&mut look, &seen.session, path)?);
             }
         }
         Ok(all)
@@ -316,6 +306,18 @@ impl Book {
         }
         Ok(Ok(kept))
     }
+}
+
+/// Where a file is below an agent's directory, which may have been named through a link.
+fn below(dir: &Path, file: &Path) -> Option<TreePath> {
+    let within = match file.strip_prefix(dir) {
+        Ok(within) => within.to_owned(),
+        Err(_) => {
+            let real = file.parent()?.canonicalize().ok()?;
+            real.strip_prefix(dir).ok()?.join(file.file_name()?)
+        }
+    };
+    TreePath::from_path(&within).ok().filter(|path| !path.is_root())
 }
 
 /// Reads the records of checkpoints for [`Book::seed`]; one that can't be read is passed over.

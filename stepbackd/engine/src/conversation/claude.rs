@@ -6,6 +6,7 @@ use std::io;
 
 use super::look::{Head, Look};
 use super::{Adapter, Found};
+use crate::path::TreePath;
 
 /// A longer slug is cut here, and a hash follows.
 const SLUG_MAX: usize = 200;
@@ -27,22 +28,25 @@ impl Adapter for Claude {
                 let Some(head) = look.head(&path, fallback, head_of) else {
                     continue;
                 };
-                let mut files = vec![path];
-                for below in [
-                    format!("projects/{slug}/{session}"),
-                    format!("file-history/{session}"),
-                ] {
-                    look.walk(&below, &mut files)?;
-                }
                 found.push(Found {
+                    files: files_of(look, &session, path)?,
                     session,
                     cwd: head.cwd,
-                    files,
                     ..Found::default()
                 });
             }
         }
         Ok(found)
+    }
+
+    /// One that is resumed in another directory goes on in its old place.
+    fn told(&self, look: &mut Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
+        Ok(Found {
+            files: files_of(look, session, transcript)?,
+            session: session.to_owned(),
+            cwd: look.root.to_owned(),
+            ..Found::default()
+        })
     }
 
     fn resume(&self, session: &str) -> String {
@@ -58,8 +62,21 @@ impl Adapter for Claude {
     }
 }
 
+/// All files of a session.
+fn files_of(look: &mut Look<'_>, session: &str, transcript: TreePath) -> io::Result<Vec<TreePath>> {
+    let beside = transcript
+        .split_last()
+        .map(|(dir, _)| dir.join(session.as_bytes()));
+    let mut files = vec![transcript];
+    let history = Look::path("file-history").map(|dir| dir.join(session.as_bytes()));
+    for below in beside.into_iter().chain(history) {
+        look.walk(below, &mut files)?;
+    }
+    Ok(files)
+}
+
 /// The directories that may hold sessions of the root, with their names.
-pub(super) fn slug_dirs(look: &mut Look<'_>) -> io::Result<Vec<(crate::path::TreePath, String)>> {
+pub(super) fn slug_dirs(look: &mut Look<'_>) -> io::Result<Vec<(TreePath, String)>> {
     let mut wanted = slug(&look.root.to_string_lossy());
     wanted.truncate(SLUG_MAX);
     let Some(projects) = Look::path("projects") else {

@@ -40,20 +40,21 @@ impl Adapter for Codex {
             });
             session.files.push(path);
         }
-        let projection = Look::path(PROJECTION).filter(|path| look.stat(path).is_some());
-        for found in found.values_mut() {
-            let tables = projection.iter().flat_map(|db| {
-                PROJECTION_TABLES.map(|name| Table {
-                    db: db.clone(),
-                    name: name.into(),
-                    column: "thread_id".into(),
-                    ids: vec![found.session.clone()],
-                    derived: true,
-                })
-            });
-            found.tables = tables.collect();
+        let mut found: Vec<Found> = found.into_values().collect();
+        for found in &mut found {
+            found.tables = projection(look, &found.session);
         }
-        Ok(found.into_values().collect())
+        Ok(found)
+    }
+
+    fn told(&self, look: &mut Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
+        Ok(Found {
+            tables: projection(look, session),
+            session: session.to_owned(),
+            cwd: look.root.to_owned(),
+            files: vec![transcript],
+            ..Found::default()
+        })
     }
 
     fn resume(&self, session: &str) -> String {
@@ -91,6 +92,21 @@ impl Adapter for Codex {
         }
         None
     }
+}
+
+/// What the agent has made of a session's rollouts.
+fn projection(look: &Look<'_>, session: &str) -> Vec<Table> {
+    let db = Look::path(PROJECTION).filter(|path| look.stat(path).is_some());
+    let tables = db.iter().flat_map(|db| {
+        PROJECTION_TABLES.map(|name| Table {
+            db: db.clone(),
+            name: name.into(),
+            column: "thread_id".into(),
+            ids: vec![session.to_owned()],
+            derived: true,
+        })
+    });
+    tables.collect()
 }
 
 /// Whether this is the rollout that others name by `id`: its file ends in it.

@@ -25,7 +25,7 @@ impl Adapter for Copilot {
             let events = dir.join(b"events.jsonl");
             let mut files = vec![events.clone()];
             let mut all = Vec::new();
-            look.walk(&format!("session-state/{session}"), &mut all)?;
+            look.walk(dir, &mut all)?;
             files.extend(all.into_iter().filter(|path| *path != events && !is_lock(path)));
             found.push(Found {
                 session,

@@ -50,10 +50,7 @@ impl Adapter for Gemini {
                     ..Found::default()
                 });
                 session.files.push(path);
-                look.walk(
-                    &format!("tmp/{name}/chats/{}", session.session),
-                    &mut session.files,
-                )?;
+                look.walk(chats.join(session.session.as_bytes()), &mut session.files)?;
             }
         }
         Ok(found.into_values().collect())

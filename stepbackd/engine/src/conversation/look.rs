@@ -32,6 +32,8 @@ pub(super) struct Caches {
     heads: HashMap<PathBuf, (u64, u64, Option<Head>)>,
     /// For each database, what it looked like and which sessions it had.
     databases: HashMap<PathBuf, (String, Vec<Found>)>,
+    /// For each directory that isn't the root's by its name, whether it is by links.
+    by_links: HashMap<PathBuf, bool>,
 }
 
 /// For one agent's sessions.
@@ -50,9 +52,18 @@ impl Look<'_> {
         TreePath::new(text.as_bytes()).ok()
     }
 
-    /// Whether a session that runs in `cwd` is the root's.
-    pub fn is_ours(&self, cwd: &Path) -> bool {
-        is_within(cwd, self.root)
+    /// Whether a session that runs in `cwd` is the root's. Some agents name it as their user's shell did, through links.
+    pub fn is_ours(&mut self, cwd: &Path) -> bool {
+        if is_within(cwd, self.root) {
+            return true;
+        }
+        if let Some(known) = self.caches.by_links.get(cwd) {
+            return *known;
+        }
+        let real = cwd.is_absolute().then(|| cwd.canonicalize());
+        let ours = matches!(real, Some(Ok(real)) if is_within(&real, self.root));
+        self.caches.by_links.insert(cwd.to_owned(), ours);
+        ours
     }
 
     /// Whether it is part of a session that is recorded.
@@ -77,8 +88,9 @@ impl Look<'_> {
     }
 
     /// Adds all plain files at or below a directory, sorted.
-    pub fn walk(&mut self, below: &str, files: &mut Vec<TreePath>) -> io::Result<()> {
-        let mut todo: Vec<TreePath> = Self::path(below).into_iter().collect();
+    pub fn walk(&mut self, below: TreePath, files: &mut Vec<TreePath>) -> io::Result<()> {
+        let what = below.to_string();
+        let mut todo = vec![below];
         let mut found = Vec::new();
         while let Some(dir) = todo.pop() {
             for name in self.list(&dir)? {
@@ -90,7 +102,7 @@ impl Look<'_> {
                 }
                 if found.len() + todo.len() + files.len() > FILES_MAX {
                     return Err(io::Error::other(format!(
-                        "{below} has more than {FILES_MAX} files"
+                        "{what} has more than {FILES_MAX} files"
                     )));
                 }
             }
@@ -195,7 +207,7 @@ impl Look<'_> {
         let mut found = sqlite::open(&place)
             .and_then(|database| ask(&database, &db))
             .map_err(|e| io::Error::other(format!("{name}: {e}")))?;
-        found.retain(|found| is_within(&found.cwd, self.root));
+        found.retain(|found| self.is_ours(&found.cwd));
         self.caches.databases.insert(place, (stamp, found.clone()));
         Ok(found)
     }

@@ -214,6 +214,16 @@ pub(crate) trait Adapter: Sync {
     /// The sessions of the root that `look` is about.
     fn find(&self, look: &mut look::Look<'_>) -> io::Result<Vec<Found>>;
 
+    /// A session of which a hook told that this is its transcript, wherever it runs: all that belongs to it.
+    fn told(&self, look: &mut look::Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
+        Ok(Found {
+            session: session.to_owned(),
+            cwd: look.root.to_owned(),
+            files: vec![transcript],
+            ..Found::default()
+        })
+    }
+
     /// The command that resumes a session.
     fn resume(&self, session: &str) -> String;
 

@@ -24,7 +24,7 @@ impl Adapter for Qwen {
                     continue;
                 };
                 let mut files = vec![path];
-                look.walk(&format!("projects/{slug}/chats/{session}"), &mut files)?;
+                look.walk(chats.join(session.as_bytes()), &mut files)?;
                 found.push(Found {
                     session,
                     cwd: head.cwd,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stepback_engine::checkpoint::Trigger;
-use stepback_engine::conversation::{Agent, Mode, SessionId, What};
+use stepback_engine::conversation::{Agent, Mode, Seen, SessionId, What};
 use stepback_engine::engine::{Operation, Select, Why};
 
 use super::support::{BOTH, CONVERSATION, FORK, actions, append, fixture, look, slug, write};
@@ -303,6 +303,37 @@ fn the_agents_directory_itself_may_be_a_link() {
     let ((n1, one), _) = two_turns(&mut sandbox);
     sandbox.rewind(n1);
     assert_eq!(look(&transcript(&sandbox, ID)).text, one);
+}
+
+#[test]
+fn one_that_is_resumed_in_another_directory_goes_on_in_its_old_place() {
+    let mut sandbox = Sandbox::new();
+    let real = sandbox.path().join("dotfiles");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, sandbox.home().join(".claude")).unwrap();
+    sandbox.attach();
+    let elsewhere = sandbox.path().join("elsewhere");
+    let dir = sandbox.home().join(".claude/projects").join(slug(&elsewhere));
+    let (file, agent) = (
+        dir.join(format!("{ID}.jsonl")),
+        dir.join(ID).join("subagents/agent-a.jsonl"),
+    );
+    let one = fixture("claude/turn1.jsonl", &elsewhere);
+    write(&file, &one);
+    // A hook is all that tells of it, by a name that leads through the link.
+    sandbox.engine().note_seen(Seen {
+        agent: Agent::ClaudeCode,
+        session: ID.into(),
+        path: Some(file.clone()),
+    });
+    let n1 = sandbox.turn("one\n", &agent, "{}\n");
+    append(&agent, "{\"more\":1}\n");
+    sandbox.turn("two\n", &file, &fixture("claude/turn2.jsonl", &elsewhere));
+    let before = [&file, &agent].map(|path| look(path));
+    sandbox.rewind(n1);
+    assert_eq!((look(&file).text, look(&agent).text.as_str()), (one, "{}\n"));
+    sandbox.redo();
+    assert_eq!([&file, &agent].map(|path| look(path)), before);
 }
 
 #[test]

@@ -145,6 +145,25 @@ fn rows_of_opencode_go_back_and_come_again_and_others_stay() {
 }
 
 #[test]
+fn a_session_whose_directory_is_named_through_a_link_is_ours() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let link = sandbox.path().join("link");
+    std::os::unix::fs::symlink(sandbox.root(), &link).unwrap();
+    let database = opencode(&sandbox);
+    opencode_session(&database, "ses_a", None, link.to_str().unwrap());
+    opencode_session(&database, "ses_b", None, &format!("{}2", link.display()));
+    opencode_turn(&database, "ses_a", 1);
+    opencode_turn(&database, "ses_b", 1);
+    sandbox.write("hello.txt", "one\n");
+    let n = sandbox.capture().id;
+    let kept = sandbox.engine().checkpoint(n).unwrap().conversation.clone();
+    assert_eq!(
+        kept.iter().map(|id| id.session.as_str()).collect::<Vec<_>>(),
+        ["ses_a"]
+    );
+}
+
+#[test]
 fn a_fork_of_opencode_has_ids_of_its_own() {
     let mut sandbox = Sandbox::with(|_| {});
     let root = sandbox.root().to_str().unwrap().to_owned();
