@@ -39,7 +39,8 @@ impl<T> Shared<T> {
 }
 
 pub(super) struct Bench {
-    pub _dir: tempfile::TempDir,
+    /// What goes with the bench; `None`: another process has it.
+    pub _dir: Option<tempfile::TempDir>,
     pub root: PathBuf,
     pub store: Store,
     pub journal_dir: PathBuf,
@@ -65,10 +66,10 @@ impl Bench {
     pub fn below(dir: tempfile::TempDir) -> Self {
         let base = dir.path().canonicalize().unwrap();
         fs::create_dir(base.join("root")).unwrap();
-        Self::open(dir, &base, true)
+        Self::open(Some(dir), &base, true)
     }
 
-    fn open(dir: tempfile::TempDir, base: &Path, new: bool) -> Self {
+    fn open(dir: Option<tempfile::TempDir>, base: &Path, new: bool) -> Self {
         let store_dir = base.join("store.git");
         let store = if new {
             Store::create(&store_dir)
@@ -90,11 +91,9 @@ impl Bench {
         }
     }
 
-    /// On what a child process of a test left.
+    /// On what another process made: the directory stays its own.
     pub fn reopen(base: &Path) -> Self {
-        // The directory belongs to whoever made it.
-        let dir = tempfile::tempdir().unwrap();
-        Self::open(dir, base, false)
+        Self::open(None, base, false)
     }
 
     pub fn at(&self, text: &str) -> PathBuf {
