@@ -249,10 +249,11 @@ impl Daemon {
         let mut running = None;
         for root in self.roots() {
             let fallen = root.mailbox.ending() == Some(End::Fall);
-            if root.id == engine.id() && root.path == engine.path() && !fallen {
+            let same = root.id == engine.id() && root.path == engine.path();
+            if same && root.store == engine.store_path() && !fallen {
                 running = Some(root);
             } else if root.id == engine.id() || root.path == engine.path() {
-                // It has moved, or another root is in its place now.
+                // It or its store has moved, or another root is in its place now.
                 self.remove_root(&root);
                 if root.id != engine.id() {
                     self.unregister(&root.id)?;

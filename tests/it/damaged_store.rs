@@ -180,3 +180,72 @@ fn a_bit_that_flipped_in_a_pack() {
         &[&["rewind", "2", "-y"], &["show", "2:d/f30"], &["diff", "2"]],
     );
 }
+
+#[test]
+fn a_broken_line_of_packed_refs_costs_one_checkpoint() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox, 1);
+    let store = project.store();
+    let id = project.status()["id"].as_str().unwrap().to_owned();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    sandbox.sh(&store, "git pack-refs --all").exits(0);
+    let packed = store.join("packed-refs");
+    let text = fs::read_to_string(&packed).unwrap();
+    let of_2 = text
+        .lines()
+        .find(|line| line.ends_with(&format!("refs/checkpoints/{id}/watch/2")))
+        .unwrap();
+    fs::write(&packed, text.replace(of_2, &of_2.replace(" refs", "\u{1}refs"))).unwrap();
+    fs::remove_file(store.join("HEAD")).unwrap();
+    assert_eq!(project.ids(), [3, 1]);
+    project.json(&["rewind", "1", "-y"]);
+    is(&project, "f0", V1);
+    let damaged = || {
+        let verified = project.json(&["status", "--verify"]);
+        let warnings = verified["root"]["warnings"].as_array().unwrap().clone();
+        warnings
+            .into_iter()
+            .filter(|warning| warning["kind"] == "store_damaged")
+            .any(|warning| warning["message"].as_str().unwrap().starts_with("line "))
+    };
+    assert!(damaged());
+    // A checkpoint whose line is whole can go, and the broken line stays where it can be looked into.
+    project.write("f0", "v4\n");
+    assert!(project.save() > 3, "numbers are never given again");
+    project.json(&["drop", "3", "-y"]);
+    project.json(&["recover"]);
+    let aside = fs::read_to_string(store.join("damaged-packed-refs-1")).unwrap();
+    assert!(aside.contains("\u{1}refs"), "{aside}");
+    assert!(!damaged());
+    project.fsck();
+}
+
+#[test]
+fn a_store_that_was_renamed_is_found_and_one_that_lost_its_objects_makes_way() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox, 1);
+    let store = project.store();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let renamed = store.with_file_name("renamed.git");
+    fs::rename(&store, &renamed).unwrap();
+    let failed = project.json_code(&["save"], 1);
+    assert_eq!(failed["error"]["kind"], "store_damaged", "{failed}");
+    project.attach();
+    assert_eq!(project.store(), renamed);
+    assert_eq!(project.ids(), [3, 2, 1]);
+    project.json(&["rewind", "1", "-y"]);
+    is(&project, "f0", V1);
+
+    project.stepback(&["daemon", "stop"]).exits(0);
+    fs::rename(renamed.join("objects"), sandbox.dir().join("objects")).unwrap();
+    let failed = project.json_code(&["attach", "--here"], 1);
+    let hint = failed["error"]["hint"].as_str().unwrap();
+    assert!(hint.contains("attach --here --new"), "{failed}");
+    project.json(&["attach", "--here", "--new", "-y"]);
+    assert_ne!(project.store(), renamed);
+    assert_eq!(project.ids(), [1]);
+    assert!(renamed.join("refs").is_dir(), "what is left of it stays");
+    project.write("f0", "v9\n");
+    project.save();
+    project.fsck();
+}

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use stepback_tests::{Sandbox, eventually, pause};
+
+use crate::support::long_deadline;
 
 #[test]
 fn settled_never_lies() {
@@ -238,4 +241,27 @@ fn ignored_directories_are_not_watched_and_make_no_checkpoint() {
     project.sh("i=0; while [ $i -lt 50 ]; do printf $i > junk/a/b/$i; printf $i > x.log; i=$((i+1)); done");
     project.settle();
     assert_eq!(project.ids(), before);
+}
+
+#[test]
+fn a_rewind_that_works_ends_the_wait_after_captures_that_failed() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("git init -q .");
+    project.write("a", "v1\n");
+    let first = project.attach();
+    project.sh("rm -f .git/info/exclude; mkdir .git/info/exclude");
+    project.write("b", "v1\n");
+    // By then the next attempt is 16 s away.
+    eventually("five attempts", long_deadline(), || {
+        sandbox.log().matches("a capture failed").count() >= 5
+    });
+    assert_eq!(project.json(&["list"])["current"], Value::Null);
+    project.sh("rmdir .git/info/exclude");
+    project.json(&["rewind", &first.to_string(), "-y"]);
+    project.write("a", "v2\n");
+    eventually("a capture", Duration::from_secs(10), || {
+        let newest = project.ids()[0];
+        newest > first && project.show(newest, "a") == b"v2\n"
+    });
 }

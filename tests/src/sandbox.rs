@@ -287,11 +287,8 @@ impl Sandbox {
     #[must_use]
     pub fn log(&self) -> String {
         let mut text = fs::read_to_string(self.dir().join("daemon.log")).unwrap_or_default();
-        if let Ok(entries) = fs::read_dir(self.state()) {
-            for entry in entries
-                .flatten()
-                .filter(|e| e.file_name().to_string_lossy().contains(".log"))
-            {
+        if let Ok(entries) = fs::read_dir(self.state().join("log")) {
+            for entry in entries.flatten() {
                 text.push_str(&fs::read_to_string(entry.path()).unwrap_or_default());
             }
         }

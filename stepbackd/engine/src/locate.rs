@@ -336,15 +336,19 @@ pub fn is_store_of(store: &Path, root: &Path) -> Result<bool> {
     Ok(Origin::read(store).is_some_and(|found| found.identity == origin.identity))
 }
 
-/// Opens the store for a new root: that of its repository's other worktrees if there is one, else a new one.
+/// Opens the store for a new root: that of its repository's other worktrees if there is one, else a new one. One that is
+/// damaged is passed over when all is to begin `anew`.
 ///
 /// # Errors
 /// Those of the stores.
-pub fn store_for(state: &Path, root: &Path, now: Time) -> Result<Store> {
+pub fn store_for(state: &Path, root: &Path, anew: bool, now: Time) -> Result<Store> {
     let origin = Origin::of(root)?;
     for path in stores(state)? {
         if Origin::read(&path).is_some_and(|found| found.identity == origin.identity) {
-            return Store::open(&path);
+            match Store::open(&path) {
+                Err(Error::Damaged { .. } | Error::DamagedRecord { .. }) if anew => {}
+                opened => return opened,
+            }
         }
     }
     let is_git = origin.path.0.file_name().is_some_and(|n| n == ".git");

@@ -17,7 +17,7 @@ use crate::root::perform::JobError;
 use crate::root::{now, sight};
 
 /// The first and the longest pause after a capture that failed, or an actor that died.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How long the actor waits for events that are under way.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn the_pauses_grow_to_a_bound() {
-        let seconds: Vec<u64> = (1..12).map(|times| pause_after(times).as_secs()).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        let seconds: Vec<u64> = (1..9).map(|times| pause_after(times).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(pause_after(u32::MAX), RETRY.1);
     }
 }

@@ -156,9 +156,19 @@ impl Actor {
         drop(held);
         let took = started.elapsed();
         let answer = match result {
-            Ok(outcome) => {
+            Ok(mut outcome) => {
                 if let Some(unreclaimed) = &outcome.packed {
                     self.packed(unreclaimed.as_deref());
+                }
+                if let (Some(_), Reply::List { current, .. }) = (&self.trouble, &mut outcome.reply) {
+                    // Nobody knows what the tree is like now.
+                    *current = None;
+                }
+                if let Some(trouble) = &mut self.trouble
+                    && job.looks_at_everything()
+                {
+                    // What failed may work again, and captures needn't wait.
+                    trouble.retry_at = Instant::now();
                 }
                 if saves_all {
                     self.root.mailbox.captured();

@@ -166,6 +166,15 @@ impl Job {
         }
     }
 
+    /// Looks at everything on disk first: when that went well, a capture would, too.
+    pub fn looks_at_everything(&self) -> bool {
+        self.saves_all()
+            || matches!(
+                self,
+                Self::Operate(..) | Self::Recover { .. } | Self::SessionEnd { .. }
+            )
+    }
+
     /// May write below the root: overlapping roots wait.
     pub fn writes(&self) -> bool {
         match self {

@@ -161,7 +161,7 @@ impl Engine {
                 engine.record.mounts = None;
                 engine
             }
-            None => Self::make(env, &path, &sighting, settings, now)?,
+            None => Self::make(env, &path, &sighting, settings, request.new, now)?,
         };
         // One that was never captured is as good as new. A record alone doesn't tell: it may be older than a checkpoint.
         let created = engine.record.highest == 0;
@@ -210,9 +210,10 @@ impl Engine {
         path: &Path,
         sighting: &Sighting,
         settings: &Settings,
+        anew: bool,
         now: Time,
     ) -> Result<Self> {
-        let store = locate::store_for(&env.state_dir, path, now)?;
+        let store = locate::store_for(&env.state_dir, path, anew, now)?;
         let parent = path.parent().unwrap_or(path);
         let record = RootRecord {
             head: Head::of(&locate::new_root_id(path, &sighting.identity, now)),

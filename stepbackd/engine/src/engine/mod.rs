@@ -292,6 +292,7 @@ impl Engine {
     /// When the store can't be read at all; what is damaged is in the result.
     pub fn verify(&self) -> Result<Vec<Finding>> {
         let mut findings = self.damaged.clone();
+        findings.extend(self.store.nameless_refs()?);
         let prefixes = [
             crate::checkpoint::refs_prefix(self.id()),
             format!("refs/stepback/{}/", self.id()),

@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Sets aside what can't be read and would stand in the way of every later operation: a damaged journal, damaged redo
-    /// entries and sessions. Says what.
+    /// entries and sessions, broken lines of packed refs. Says what.
     fn clear_the_way(&mut self, cx: &Context<'_>) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         if let Err(error @ Error::DamagedRecord { .. }) = self.unfinished() {
@@ -210,6 +210,12 @@ impl Engine {
             if self.presence() == Presence::Here {
                 self.capture(Scope::All, &Why::plain(Trigger::AfterOperation), cx)?;
             }
+        }
+        if let Some(aside) = self.store.set_broken_refs_aside()? {
+            notes.push(format!(
+                "the store's packed-refs had lines that can't be read; as it was it is set aside as {}",
+                aside.display()
+            ));
         }
         for finding in self.damaged_records()? {
             self.note_set_aside(&finding)?;

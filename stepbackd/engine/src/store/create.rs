@@ -55,6 +55,15 @@ pub fn create(dir: &Path) -> Result<()> {
     files::replace(&dir.join("config"), CONFIG.as_bytes())
 }
 
+/// Writes `HEAD` anew when it has gone: it is the same in every store, and git takes none without it for a repository.
+pub fn mend_head(dir: &Path) -> Result<()> {
+    let head = dir.join("HEAD");
+    if dir.join("config").exists() && !head.exists() {
+        files::replace(&head, HEAD.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Whether the parts are there. Nothing is made up for a part that has gone.
 pub fn check(dir: &Path) -> Result<()> {
     dir.metadata().at(dir)?;
@@ -71,9 +80,12 @@ pub fn check(dir: &Path) -> Result<()> {
             .metadata()
             .is_ok_and(|meta| meta.is_dir() == is_dir);
         if !found {
-            return Err(Error::Damaged {
+            return Err(Error::DamagedRecord {
                 store: dir.to_owned(),
                 what: format!("{part} is missing"),
+                hint: "put it back from a backup, or begin a new history: `stepback attach --here --new`; then that \
+                       directory may be removed"
+                    .into(),
             });
         }
     }

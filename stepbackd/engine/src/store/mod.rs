@@ -91,6 +91,7 @@ impl Store {
     /// # Errors
     /// [`Error::Damaged`] when it isn't a whole store.
     pub fn open(dir: &Path) -> Result<Self> {
+        create::mend_head(dir)?;
         create::check(dir)?;
         let private = dir.join("stepback");
         let store = Self {

@@ -15,7 +15,8 @@ use crate::oid::Oid;
 use super::Store;
 use super::files::{self, FILE_MODE, TempFile};
 use super::lock;
-use super::packed_refs;
+use super::packed_refs::{self, Packed};
+use super::verify::Finding;
 
 /// The longest name of a ref, in bytes.
 pub const REF_NAME_MAX: usize = 120;
@@ -114,10 +115,24 @@ impl Store {
         self.walk_refs("refs", prefix, &mut found)?;
         let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
         for (name, oid) in packed
+            .refs
             .range(prefix.to_owned()..)
             .take_while(|(name, _)| name.starts_with(prefix))
         {
             found.entry(name.clone()).or_insert(Ok(*oid));
+        }
+        for broken in &packed.broken {
+            // Which ref it was may be unknown: then whoever asks for all of them is told.
+            let (name, how) = match &broken.name {
+                Some(name) => (name.clone(), broken.how()),
+                None => (
+                    format!("refs/ in line {} of packed-refs", broken.number),
+                    "can't be read".into(),
+                ),
+            };
+            if name.starts_with(prefix) {
+                found.entry(name).or_insert(Err(how));
+            }
         }
         Ok(found)
     }
@@ -164,9 +179,15 @@ impl Store {
         if let Some(found) = read_loose(&self.dir.join(name))? {
             return Ok(Some(found));
         }
-        Ok(packed_refs::read(&self.dir, &self.packed_refs)?
-            .get(name)
-            .map(|oid| Ok(*oid)))
+        let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
+        if let Some(oid) = packed.refs.get(name) {
+            return Ok(Some(Ok(*oid)));
+        }
+        let broken = packed
+            .broken
+            .iter()
+            .find(|broken| broken.name.as_deref() == Some(name));
+        Ok(broken.map(|broken| Err(broken.how())))
     }
 
     fn broken(&self, name: &str, how: &str) -> Error {
@@ -251,8 +272,8 @@ impl Store {
         rest.iter().try_for_each(|(name, _)| check_name(name))?;
         let _serial = self.lock_refs()?;
         // A ref's own file stands before the packed one, so each changes when its file goes.
-        let mut packed = BTreeMap::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
-        packed.extend(rest.iter().cloned());
+        let mut packed = Packed::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
+        packed.refs.extend(rest.iter().cloned());
         packed_refs::write(&self.dir, &packed)?;
         let names: Vec<&str> = rest.iter().map(|(name, _)| name.as_str()).collect();
         self.remove_loose(&names)
@@ -279,6 +300,7 @@ impl Store {
         let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
         let below = format!("{name}/");
         if let Some((other, _)) = packed
+            .refs
             .range(below.clone()..)
             .next()
             .filter(|(other, _)| other.starts_with(&below))
@@ -289,10 +311,10 @@ impl Store {
             let above = &name[..slash];
             let dir = self.dir.join(above);
             // The usual case costs one look.
-            if !packed.contains_key(above) && dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            if !packed.refs.contains_key(above) && dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
                 continue;
             }
-            if packed.contains_key(above) || dir.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
+            if packed.refs.contains_key(above) || dir.symlink_metadata().is_ok_and(|meta| !meta.is_dir()) {
                 return Err(conflict(above));
             }
             if files::make_dir(&dir)? {
@@ -325,12 +347,15 @@ impl Store {
         names.iter().try_for_each(|name| check_name(name))?;
         let _serial = self.lock_refs()?;
         // Packed ones first, or an older value would show for a moment.
-        let mut packed = BTreeMap::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
-        let removed = names
-            .iter()
-            .filter(|name| packed.remove(**name).is_some())
-            .count();
-        if removed > 0 {
+        let mut packed = Packed::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
+        let before = packed.len();
+        for name in names {
+            packed.refs.remove(*name);
+        }
+        packed
+            .broken
+            .retain(|broken| broken.name.as_deref().is_none_or(|name| !names.contains(&name)));
+        if packed.len() < before {
             packed_refs::write(&self.dir, &packed)?;
         }
         self.remove_loose(names)
@@ -374,10 +399,41 @@ impl Store {
     /// When a ref is broken (it is named, nothing is moved) or something can't be written.
     pub fn pack_refs(&self) -> Result<()> {
         let _serial = self.lock_refs()?;
-        let all: BTreeMap<String, Oid> = self.refs("refs/")?.into_iter().collect();
+        let all = Packed {
+            refs: self.refs("refs/")?.into_iter().collect(),
+            broken: Vec::new(),
+        };
         packed_refs::write(&self.dir, &all)?;
-        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        let names: Vec<&str> = all.refs.keys().map(String::as_str).collect();
         self.remove_loose(&names)
+    }
+
+    /// Lines of the packed refs of which nobody can tell whose they were.
+    ///
+    /// # Errors
+    /// When the file can't be read.
+    pub fn nameless_refs(&self) -> Result<Vec<Finding>> {
+        let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
+        let nameless = packed.broken.iter().filter(|broken| broken.name.is_none());
+        Ok(nameless
+            .map(|broken| Finding {
+                what: format!("line {} of packed-refs", broken.number),
+                how: "can't be read: a checkpoint or another record is lost".into(),
+            })
+            .collect())
+    }
+
+    /// Takes what can't be read out of the packed refs. What they were stays in the store, in the file that is returned;
+    /// `None` when all is well.
+    ///
+    /// # Errors
+    /// When something can't be written.
+    pub fn set_broken_refs_aside(&self) -> Result<Option<PathBuf>> {
+        let _serial = self.lock_refs()?;
+        let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
+        (!packed.broken.is_empty())
+            .then(|| packed_refs::set_broken_aside(&self.dir, &packed))
+            .transpose()
     }
 
     /// Changes of refs are one at a time, so a `.lock` file that is there is one that a crash has left.
@@ -443,7 +499,7 @@ fn remove_empty_dirs(dir: &Path) -> Result<()> {
 }
 
 /// git's rules for names of refs, and ours: below `refs/`, ASCII, at most [`REF_NAME_MAX`] bytes.
-fn check_name(name: &str) -> Result<()> {
+pub(super) fn check_name(name: &str) -> Result<()> {
     let part_ok = |part: &str| {
         !part.is_empty() && !part.starts_with('.') && !part.ends_with('.') && !part.ends_with(".lock")
     };

@@ -199,17 +199,46 @@ fn a_broken_ref_is_named_and_can_be_replaced_or_deleted() {
         fs::write(store.path().join("packed-refs"), content).unwrap();
         assert_eq!(store.refs("refs/").unwrap(), []);
     }
-    for content in [
-        format!("{a} refs/x"),
-        format!("{a}\n"),
-        "rubbish refs/x\n".into(),
-        "\u{0}\n".into(),
+}
+
+#[test]
+fn a_packed_line_that_cannot_be_read_costs_its_own_ref_alone() {
+    let store = sandbox();
+    let (a, _) = commits(&store);
+    let good = format!("{a} refs/good");
+    for (broken, name) in [
+        (format!("{a} refs/cut").into_bytes(), None),
+        (format!("{a}\n").into_bytes(), None),
+        (b"rubbish refs/x\n".to_vec(), Some("refs/x")),
+        (b"\0\n".to_vec(), None),
+        ([a.to_string().as_bytes(), b" refs/\x80\n"].concat(), None),
     ] {
-        fs::write(store.path().join("packed-refs"), content).unwrap();
+        let packed = store.path().join("packed-refs");
+        fs::write(&packed, [good.as_bytes(), b"\n", &broken].concat()).unwrap();
+        assert_eq!(store.read_ref("refs/good").unwrap(), Some(a));
         assert!(
-            matches!(store.refs("refs/"), Err(Error::Damaged { what, .. }) if what.contains("packed-refs"))
+            matches!(store.refs("refs/"), Err(Error::Damaged { .. })),
+            "{broken:?}"
         );
-        assert_eq!(store.verify("refs/").unwrap().len(), 1);
+        assert_eq!(store.verify("refs/").unwrap().len(), 1, "{broken:?}");
+        assert_eq!(store.nameless_refs().unwrap().is_empty(), name.is_some());
+        assert!(store.pack_refs().is_err(), "nothing is moved, so nothing is lost");
+        // Others change, and the broken line stays.
+        store
+            .set_refs(&(0..40).map(|i| (format!("refs/many/{i}"), a)).collect::<Vec<_>>())
+            .unwrap();
+        store.delete_ref("refs/good").unwrap();
+        let left = fs::read(&packed).unwrap();
+        assert!(left.ends_with(&broken));
+        assert_eq!(store.read_ref("refs/good").unwrap(), None);
+        if let Some(name) = name {
+            assert!(matches!(store.read_ref(name), Err(Error::Damaged { what, .. }) if what.contains(name)));
+        }
+        let aside = store.set_broken_refs_aside().unwrap().unwrap();
+        assert_eq!(fs::read(aside).unwrap(), left);
+        assert_eq!(store.refs("refs/").unwrap().len(), 40);
+        assert_eq!(store.set_broken_refs_aside().unwrap(), None);
+        fs::remove_file(&packed).unwrap();
     }
 }
 
