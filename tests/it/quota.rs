@@ -291,3 +291,42 @@ fn a_file_larger_than_the_whole_quota_is_left_out_and_the_rest_goes_on() {
     // It doesn't cost the others their place: no room that could be made would do.
     assert!(project.ids().contains(&first), "{:?}", project.ids());
 }
+
+/// All stores together are at their limit because of one that is left alone: it gives its share, and the one at work isn't
+/// emptied for it.
+#[test]
+fn at_the_limit_of_all_stores_each_gives_its_share() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("[quota]\ntotal = \"60 MiB\"\n[retention]\nnewest = 1\n");
+    let (idle, busy) = (sandbox.project("idle"), sandbox.project("busy"));
+    for project in [&idle, &busy] {
+        project.write("a", "v1\n");
+        project.attach();
+    }
+    for i in 0..12u64 {
+        idle.write("large", random_bytes(i, 3 << 20));
+        idle.save();
+    }
+    for i in 0..6u64 {
+        busy.write("large", random_bytes(100 + i, 2 << 20));
+        busy.save();
+    }
+    let before = [idle.ids().len(), busy.ids().len()];
+    assert_eq!(before, [13, 7]);
+    busy.write("large", random_bytes(200, 8 << 20));
+    busy.save();
+    eventually("the other one gives, too", long_deadline(), || {
+        idle.ids().len() < 13
+    });
+    let used = || bytes_on_disk(&idle.store()) + bytes_on_disk(&busy.store());
+    assert!(used() <= 61 << 20, "{}", used());
+    assert!(busy.ids().len() > 4, "{:?}", busy.ids());
+    eventually("what was left out has room", long_deadline(), || {
+        busy.save();
+        busy.list()[0]["not_captured"] == 0
+    });
+    assert!(busy.show(busy.ids()[0], "large") == random_bytes(200, 8 << 20));
+    for project in [&idle, &busy] {
+        project.fsck();
+    }
+}

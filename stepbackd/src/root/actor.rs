@@ -196,6 +196,11 @@ impl Actor {
                 Wake::Reload => self.reload(),
                 Wake::Look => self.look_around(),
                 Wake::Rest => self.rest(),
+                Wake::MakeRoom(over) => {
+                    if self.indexed && self.absent.is_none() && self.trouble.is_none() {
+                        self.thin(Some(over));
+                    }
+                }
                 Wake::End(End::Stop) => {
                     self.last_capture();
                     self.no_longer_absent();
@@ -283,7 +288,7 @@ impl Actor {
         } else if due(self.timers.store_bytes) {
             self.measure_store();
         } else if due(self.timers.thin) {
-            self.thin();
+            self.thin(None);
         }
     }
 

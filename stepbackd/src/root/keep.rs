@@ -29,14 +29,17 @@ struct Thinned {
     gone: usize,
     /// What came of making room, if that was tried.
     made: Option<Dropped>,
+    /// So many bytes all stores together use too much.
+    over_total: u64,
     /// What was left out for want of room and has room now.
     fits: Vec<TreePath>,
     still_pressed: bool,
 }
 
 impl Actor {
-    /// Applies retention, and makes room when there is none.
-    pub(super) fn thin(&mut self) {
+    /// Applies retention, and makes room when there is none. `asked`: all stores together use so many bytes too
+    /// much for what another root has to capture.
+    pub(super) fn thin(&mut self, asked: Option<u64>) {
         self.timers.thin = None;
         let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
         if self.root.mailbox.ending() == Some(End::Retire) {
@@ -59,10 +62,15 @@ impl Actor {
             let wanted = |left_out: &&NotCaptured| left_out.size <= most(usage, &budget);
             let wanted: Vec<u64> = refused.iter().filter(wanted).map(|it| it.size).collect();
             let free = usage.room(&budget);
-            let pressed = free == 0 || wanted.iter().any(|size| *size > free);
-            if pressed && pressure.is_due(engine.has_thinnable(&policy, cx.now)) {
-                let largest = wanted.into_iter().max().unwrap_or(0);
-                thinned.made = Some(engine.make_room(&policy, target(usage, &budget, largest), cx)?);
+            let largest = wanted.into_iter().max().unwrap_or(0);
+            let pressed = free == 0 || largest > free;
+            let over = match asked {
+                None if pressed => over_total(usage, &budget, largest),
+                asked => asked.unwrap_or(0),
+            };
+            if (pressed || over > 0) && pressure.is_due(engine.has_thinnable(&policy, cx.now)) {
+                thinned.over_total = over;
+                thinned.made = Some(engine.make_room(&policy, target(usage, &budget, largest, over), cx)?);
             }
             // What there is room for now is captured at once.
             let free = engine.usage()?.room(&budget);
@@ -76,6 +84,11 @@ impl Actor {
             Ok(thinned) => {
                 self.thin_failures = 0;
                 self.daemon.keeper.thinning(&self.root.store, Ok(()));
+                if thinned.over_total > 0 && asked.is_none() {
+                    let roots = self.daemon.roots().into_iter();
+                    let others = roots.filter(|root| root.store != self.root.store);
+                    others.for_each(|root| root.mailbox.make_room(thinned.over_total));
+                }
                 self.thinned(thinned);
             }
             Err(JobError::Engine(error)) => {
@@ -146,24 +159,34 @@ fn refused(engine: &Engine) -> stepback_engine::Result<Vec<NotCaptured>> {
 
 /// The largest file that the store could take in if it had nothing else, in bytes.
 fn most(usage: Usage, budget: &Budget) -> u64 {
-    let part = |limit: u64| limit / 100 * ROOM_TO;
     let others = usage.total.saturating_sub(usage.store);
-    part(budget.store)
-        .min(part(budget.total).saturating_sub(others))
+    budget
+        .store
+        .min(budget.total.saturating_sub(others))
         .min((usage.free.saturating_add(usage.store)).saturating_sub(usage.floor))
         .saturating_sub(RESERVE_BYTES)
 }
 
-/// What the store has to come down to so that `wanted` bytes more have room.
-fn target(usage: Usage, budget: &Budget, wanted: u64) -> u64 {
+/// What all stores have to come down by so that `wanted` bytes more have room within what all may use.
+fn over_total(usage: Usage, budget: &Budget, wanted: u64) -> u64 {
+    if usage.total.saturating_add(wanted) < budget.total {
+        return 0;
+    }
+    let to = (budget.total / 100 * ROOM_TO).min(budget.total.saturating_sub(wanted));
+    usage.total.saturating_sub(to)
+}
+
+/// What the store has to come down to so that `wanted` bytes more have room, and all stores come down by `over`.
+fn target(usage: Usage, budget: &Budget, wanted: u64, over: u64) -> u64 {
     let part = |limit: u64| limit / 100 * ROOM_TO;
-    let over_total = usage
-        .total
-        .saturating_sub(part(budget.total).min(budget.total.saturating_sub(wanted)));
+    // All give in proportion: that one root is at work now costs it no more than the others.
+    let share = u128::from(over) * u128::from(usage.store);
+    let share = share.div_ceil(u128::from(usage.total.max(1)));
+    let share = u64::try_from(share).unwrap_or(u64::MAX);
     let short = usage.floor.saturating_add(wanted).saturating_sub(usage.free);
     part(budget.store)
         .min(budget.store.saturating_sub(wanted))
-        .min(usage.store.saturating_sub(over_total))
+        .min(usage.store.saturating_sub(share))
         .min(usage.store.saturating_sub(short))
 }
 
@@ -255,18 +278,24 @@ mod tests {
     #[test]
     fn what_has_no_room_in_an_empty_store_is_not_waited_for() {
         let most = |usage| most(usage, &BUDGET) >> 20;
-        assert_eq!(most(usage(1_000, 1_000, 5_000)), 900 - 4);
-        assert_eq!(most(usage(500, 2_000, 5_000)), 300 - 4);
+        assert_eq!(most(usage(1_000, 1_000, 5_000)), 1_000 - 4);
+        assert_eq!(most(usage(500, 2_000, 5_000)), 500 - 4);
         assert_eq!(most(usage(500, 500, 60)), 460 - 4);
         assert_eq!(most(usage(0, 2_000, 60)), 0);
     }
 
     #[test]
     fn room_is_made_for_what_is_wanted() {
-        let to = |usage, wanted: u32| target(usage, &BUDGET, u64::from(wanted) << 20) >> 20;
+        let to = |usage, wanted: u32| {
+            let wanted = u64::from(wanted) << 20;
+            target(usage, &BUDGET, wanted, over_total(usage, &BUDGET, wanted)).div_ceil(1 << 20)
+        };
         assert_eq!(to(usage(1_000, 1_000, 5_000), 0), 900);
         assert_eq!(to(usage(1_000, 1_000, 5_000), 300), 700);
-        assert_eq!(to(usage(500, 2_000, 5_000), 0), 300);
+        // Of 200 too many in all, this store's share.
+        assert_eq!(to(usage(500, 2_000, 5_000), 0), 450);
+        assert_eq!(to(usage(500, 1_900, 5_000), 400), 500 - 78);
+        assert_eq!(to(usage(500, 1_900, 5_000), 0), 500);
         assert_eq!(to(usage(500, 500, 60), 10), 450);
     }
 }

@@ -30,6 +30,7 @@ struct State {
     reload: bool,
     look: bool,
     rest: bool,
+    make_room: Option<u64>,
     remade: bool,
     adopted: Option<Box<Engine>>,
     /// Events since then may have been lost.
@@ -65,6 +66,8 @@ pub enum Wake {
     Look,
     /// Others need the memory of the tree.
     Rest,
+    /// All stores together use so many bytes too much: this root is to give its share.
+    MakeRoom(u64),
     /// The end.
     End(End),
 }
@@ -201,7 +204,13 @@ impl Mailbox {
         self.wake.notify_all();
     }
 
-    /// Whether that was said, and not heard yet.
+    /// All stores together use so many bytes too much: it gives its share when it has nothing to do.
+    pub fn make_room(&self, over: u64) {
+        self.lock().make_room = Some(over);
+        self.wake.notify_all();
+    }
+
+    /// Whether others need its memory, and it wasn't heard yet.
     #[cfg(test)]
     pub fn take_rest(&self) -> bool {
         std::mem::take(&mut self.lock().rest)
@@ -289,6 +298,9 @@ impl Mailbox {
             if state.rest && state.pending.is_empty() {
                 state.rest = false;
                 return Wake::Rest;
+            }
+            if let Some(over) = state.make_room.take() {
+                return Wake::MakeRoom(over);
             }
             state = match next {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
