@@ -132,13 +132,15 @@ impl Engine {
     /// Does `work`. When an object that the tree in memory relied on is gone from the store, does it once more with nothing
     /// known of the tree: then all that is on disk is read and written anew. After an error the tree is that of the cache.
     pub(super) fn healing<T>(&mut self, mut work: impl FnMut(&mut Self, bool) -> Result<T>) -> Result<T> {
+        let mut before = None;
         let mut result = work(self, false);
         if matches!(result, Err(Error::Damaged { .. })) {
+            before = Some(self.told());
             self.forget_tree();
             result = work(self, true);
         }
         if result.is_err() {
-            self.reload_tree();
+            self.distrust_tree(before);
         }
         result
     }

@@ -166,7 +166,7 @@ impl Engine {
     /// The position if it equals the tree in memory, else the newest checkpoint that does.
     #[must_use]
     pub fn current(&self) -> Option<u64> {
-        let memory = self.memory?;
+        let memory = self.memory.or(self.resting.as_ref().and_then(|r| r.snapshot))?;
         if self.is_position(memory) {
             return self.record.position;
         }

@@ -161,7 +161,7 @@ impl Engine {
         if self.path.exists() {
             let result = self.look_after(&store, &recovered.touched, ends_at, cx);
             if result.is_err() {
-                self.reload_tree();
+                self.distrust_tree(None);
             }
             result?;
         }

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::error::Result;
-use crate::node::NotCaptured;
+use crate::node::{NotCaptured, Snapshot};
 use crate::tree::Tree;
 
 /// What is told of a tree that isn't in memory.
@@ -10,6 +10,8 @@ use crate::tree::Tree;
 pub(super) struct Resting {
     pub files: u64,
     pub not_captured: Vec<NotCaptured>,
+    /// The tree, if it is known to have been this.
+    pub snapshot: Option<Snapshot>,
 }
 
 impl Engine {
@@ -29,12 +31,32 @@ impl Engine {
             return Ok(());
         }
         self.save_cache()?;
-        self.resting = Some(Resting {
-            files: self.tree.files(),
-            not_captured: self.tree.not_captured(),
-        });
+        self.resting = Some(self.told());
         self.tree = Tree::new();
         Ok(())
+    }
+
+    /// What is told of the tree now.
+    pub(super) fn told(&mut self) -> Resting {
+        self.resting.take().unwrap_or_else(|| Resting {
+            files: self.tree.files(),
+            not_captured: self.tree.not_captured(),
+            snapshot: self.memory,
+        })
+    }
+
+    /// After an error the tree in memory can't be relied on: the next look takes it from the cache, and looks at everything.
+    /// Until then the same is told as before the error, which is `before` where that isn't known any more.
+    pub(super) fn distrust_tree(&mut self, before: Option<Resting>) {
+        let mut told = match before {
+            Some(before) if self.memory.is_none() => before,
+            _ => self.told(),
+        };
+        if !matches!(self.unfinished(), Ok(None)) {
+            told.snapshot = None;
+        }
+        self.forget_tree();
+        self.resting = Some(told);
     }
 
     /// Before a look: takes the tree from the cache, where it isn't in memory.
