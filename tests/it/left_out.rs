@@ -37,6 +37,54 @@ fn a_users_file_with_a_name_like_ours_is_captured_and_ours_is_named() {
 }
 
 #[test]
+fn what_is_kept_is_counted_first_and_a_long_list_of_it_is_shortened() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'v1\\n' > a");
+    project
+        .stepback(&["attach", "--here", "--max-file-size", "1K"])
+        .exits(0);
+    project.sh("for n in $(seq 60); do head -c 2000 /dev/zero > large$n; done");
+    project.save();
+    let kept = |args: &[&str], code: i32| {
+        let said = project.stepback(args).exits(code).text();
+        let number = said.lines().filter(|line| line.starts_with("  kept: ")).count();
+        (said, number)
+    };
+    let (said, shown) = kept(&["rewind", "1", "-n"], 0);
+    let first = said.lines().next().unwrap();
+    assert!(
+        first.ends_with(": 0 files changed, 0 removed, 0 created; 60 kept"),
+        "{said}"
+    );
+    assert_eq!(shown, 20, "{said}");
+    assert!(
+        said.ends_with("  ... and 40 more kept (--all shows them)\n"),
+        "{said}"
+    );
+    assert_eq!(kept(&["rewind", "1", "-n", "--all"], 0).1, 60);
+    let preview = project.json(&["rewind", "1", "-n"]);
+    assert_eq!(preview["noop"], false);
+    assert_eq!(paths(&preview["kept"]).len(), 60);
+
+    let (said, shown) = kept(&["rewind", "1", "-y"], 3);
+    assert!(
+        said.starts_with("rewound to checkpoint 1: 0 written, 0 removed\n"),
+        "{said}"
+    );
+    assert_eq!(shown, 20, "{said}");
+    assert!(
+        said.ends_with("  ... and 40 more kept (`stepback rewind 1 -n --all` shows them)\n"),
+        "{said}"
+    );
+    assert_eq!(kept(&["rewind", "1", "-y", "--all"], 3).1, 60);
+    let report = project.json_code(&["rewind", "1", "-y"], 3);
+    assert_eq!(paths(&report["kept"]).len(), 60);
+    // Nothing is asked where nothing would be done.
+    assert_eq!(kept(&["rewind", "1"], 3).1, 20);
+}
+
+#[test]
 fn an_include_pattern_that_can_take_nothing_in_is_an_error() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

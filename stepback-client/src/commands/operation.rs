@@ -84,8 +84,7 @@ pub fn run(app: &App, operation: &Operation<'_>, options: Options) -> Result<u8>
             ))?;
         } else {
             let target = Target::ask(app, plan.target);
-            app.printer
-                .text(&describe(app, operation, &parts, &plan, &target))?;
+            app.printer.text(&describe(app, operation, &parts, &target))?;
         }
         return Ok(0);
     }
@@ -94,10 +93,10 @@ pub fn run(app: &App, operation: &Operation<'_>, options: Options) -> Result<u8>
     }
     loop {
         let (parts, plan) = preview(app, operation)?;
-        if !plan.noop {
+        // Nobody is asked whether nothing may be done.
+        if !parts.changes.is_empty() || parts.conversation.iter().any(conversation::acts) {
             let target = Target::ask(app, plan.target);
-            app.printer
-                .question(&describe(app, operation, &parts, &plan, &target));
+            app.printer.question(&describe(app, operation, &parts, &target));
             confirm::ask(&app.printer, &question(operation, &parts, &target))?;
         }
         match act(app, operation, Consent::YesTo(plan.plan)) {
@@ -203,10 +202,12 @@ fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>)
     Ok((parts, reply))
 }
 
-fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target: &Target) -> String {
-    if plan.noop {
-        return nothing_to_do(of, target)
-            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true))
+fn describe(app: &App, of: &Operation<'_>, parts: &Parts, target: &Target) -> String {
+    let talks = parts.conversation.iter().any(conversation::acts);
+    if let Some(why) = nothing_to_do(of, target, &parts.kept).filter(|_| parts.changes.is_empty() && !talks) {
+        let way = operation::way_to_all(of.all);
+        return why
+            + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true), way)
             + &conversation::preview(&parts.conversation);
     }
     let root = target
@@ -223,14 +224,15 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, plan: &Preview, target
     operation::preview(&plan, of.all, app.printer.color()) + &conversation::preview(&parts.conversation)
 }
 
-/// Why there is nothing to do.
-fn nothing_to_do(of: &Operation<'_>, target: &Target) -> String {
+/// Why there is nothing to do, where nothing changes. `None`: because all that differs is kept.
+fn nothing_to_do(of: &Operation<'_>, target: &Target, kept: &[NamedPath]) -> Option<String> {
     let id = target.id;
     match &target.entry {
-        Some(entry) if of.before && entry.base.is_none() => {
-            format!("checkpoint {id} is the first: there is nothing before it\n")
-        }
-        _ => format!("already at checkpoint {id}, nothing to do\n"),
+        Some(entry) if of.before && entry.base.is_none() => Some(format!(
+            "checkpoint {id} is the first: there is nothing before it\n"
+        )),
+        _ if kept.is_empty() => Some(format!("already at checkpoint {id}, nothing to do\n")),
+        _ => None,
     }
 }
 
@@ -289,17 +291,20 @@ fn act(app: &App, of: &Operation<'_>, consent: Consent) -> Result<u8> {
 fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result<()> {
     let talked = parts.conversation.iter().any(conversation::acts);
     let nothing = report.written == 0 && report.removed == 0 && !talked;
-    if nothing && (parts.kept.is_empty() || of.before) {
-        let left = operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true));
-        let target = Target::ask(app, report.target);
+    let all = of.all == Some(true);
+    let why = nothing
+        .then(|| nothing_to_do(of, &Target::ask(app, report.target), &parts.kept))
+        .flatten();
+    if let Some(why) = why {
+        let way = operation::way_after(report.target);
+        let left = operation::left_alone(&parts.kept, &parts.not_covered, all, &way);
         let talk = conversation::report(&parts.conversation);
-        app.printer
-            .text(&format!("{}{left}{talk}", nothing_to_do(of, &target)))?;
+        app.printer.text(&format!("{why}{left}{talk}"))?;
         tell_step(app, of, parts, report);
         return Ok(());
     }
     let done = format!("{} checkpoint {}", of.done, report.target);
-    let text = operation::report(&done, report, &parts.kept, &parts.not_covered);
+    let text = operation::report(&done, report, &parts.kept, &parts.not_covered, all);
     app.printer
         .text(&(text + &conversation::report(&parts.conversation)))?;
     tell_step(app, of, parts, report);

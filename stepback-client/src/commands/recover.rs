@@ -18,6 +18,9 @@ pub struct Args {
     /// Put back the state before the operation, rather than finish it
     #[arg(long)]
     undo: bool,
+    /// Name all paths that are kept, however many
+    #[arg(long)]
+    all: bool,
 }
 
 pub fn run(app: &App, args: &Args) -> Result<u8> {
@@ -55,15 +58,19 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         } else {
             format!(
                 "no operation is left to finish\n{}",
-                operation::left_alone(&kept, &[], true)
+                operation::left_alone(&kept, &[], true, "")
             )
         };
         app.printer.text(&text)?;
     } else {
+        // What was undone is in no checkpoint that could be asked for the rest of a list.
+        let again = target.filter(|_| outcome == RecoverOutcome::Finished);
+        let way = again.map(operation::way_after).unwrap_or_default();
+        let all = args.all || again.is_none();
         let target = target.map_or_else(String::new, |n| format!(" to {n}"));
         app.printer.text(&format!(
             "{word}: the {operation}{target}\n{}",
-            operation::left_alone(&kept, &[], true)
+            operation::left_alone(&kept, &[], all, &way)
         ))?;
     }
     Ok(if kept.is_empty() { 0 } else { IN_PART })

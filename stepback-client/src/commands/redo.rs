@@ -9,7 +9,8 @@ use crate::error::Result;
 /// Take back the latest rewind, restore or session revert.
 ///
 /// The paths which that operation changed become as they were before it; edits elsewhere stay. Paths that were edited
-/// since are marked in the preview. New edits don't clear what can be taken back.
+/// since are marked in the preview. New edits don't clear what can be taken back. What now stands in the way goes, and is
+/// in the checkpoint before; where all of it has to be kept, the operation can still be taken back later.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -53,17 +53,22 @@ pub fn preview(plan: &Plan<'_>, all: Option<bool>, color: bool) -> String {
     lines[..listed].iter().for_each(|line| out += &line.text);
     let more: usize = lines[listed..].iter().map(|line| line.paths).sum();
     let closed = lines[..listed].iter().any(|line| line.paths > 1);
-    let way = match all {
-        Some(_) => "--all shows them",
-        None => "-n --json names them",
-    };
+    let way = way_to_all(all);
     if more > 0 {
         out += &format!("  ... and {} more ({way})\n", grouped(more as u64));
     } else if closed {
         let way = way.replace("them", "every path");
         out += &format!("  ({way})\n");
     }
-    out + &left_alone(plan.kept, plan.not_covered, all == Some(true))
+    out + &left_alone(plan.kept, plan.not_covered, all == Some(true), way)
+}
+
+/// How to see all of a list that a preview shortens.
+pub const fn way_to_all(all: Option<bool>) -> &'static str {
+    match all {
+        Some(_) => "--all shows them",
+        None => "-n --json names them",
+    }
 }
 
 /// A line of the preview and how many paths it stands for.
@@ -192,8 +197,14 @@ fn first_line(plan: &Plan<'_>) -> String {
     line
 }
 
-/// What an operation did.
-pub fn report(what: &str, report: &Report, kept: &[NamedPath], not_covered: &[NamedPath]) -> String {
+/// What an operation did. `all`: show long lists whole.
+pub fn report(
+    what: &str,
+    report: &Report,
+    kept: &[NamedPath],
+    not_covered: &[NamedPath],
+    all: bool,
+) -> String {
     let saved = match report.saved {
         Some(n) => format!("; the state before is checkpoint {n}"),
         None => String::new(),
@@ -206,28 +217,30 @@ pub fn report(what: &str, report: &Report, kept: &[NamedPath], not_covered: &[Na
     for note in &report.notes {
         out += &format!("  note: {}\n", one_line(note));
     }
-    out + &left_alone(kept, not_covered, false)
+    out + &left_alone(kept, not_covered, all, &way_after(report.target))
 }
 
-/// The paths that are left: every kept one, since it is what makes the operation partial; the others shortened.
-pub fn left_alone(kept: &[NamedPath], not_covered: &[NamedPath], all: bool) -> String {
+/// How to see all of what is still not as in a checkpoint, after the fact.
+pub fn way_after(target: u64) -> String {
+    format!("`stepback rewind {target} -n --all` shows them")
+}
+
+/// The paths that are left. Long lists are shortened, unless `all` is wanted; `way` says how to see all.
+pub fn left_alone(kept: &[NamedPath], not_covered: &[NamedPath], all: bool, way: &str) -> String {
     let mut out = String::new();
-    for p in kept {
-        out += &format!("  kept: {}: {}\n", shown(&p.path), reason(&p.reason));
-    }
-    let listed = if all || not_covered.len() <= LIST_MAX {
-        not_covered.len()
-    } else {
-        LIST_SHORT
-    };
-    for p in &not_covered[..listed] {
-        out += &format!("  not covered: {}: {}\n", shown(&p.path), reason(&p.reason));
-    }
-    if listed < not_covered.len() {
-        out += &format!(
-            "  ... and {} more not covered\n",
-            grouped((not_covered.len() - listed) as u64)
-        );
+    for (word, paths) in [("kept", kept), ("not covered", not_covered)] {
+        let listed = if all || paths.len() <= LIST_MAX {
+            paths.len()
+        } else {
+            LIST_SHORT
+        };
+        for p in &paths[..listed] {
+            out += &format!("  {word}: {}: {}\n", shown(&p.path), reason(&p.reason));
+        }
+        if listed < paths.len() {
+            let more = grouped((paths.len() - listed) as u64);
+            out += &format!("  ... and {more} more {word} ({way})\n");
+        }
     }
     out
 }
@@ -358,8 +371,17 @@ mod tests {
             notes: vec![],
         };
         assert_eq!(
-            report("rewound to 7", &done, &[named("big", "too-large")], &[]),
+            report("rewound to 7", &done, &[named("big", "too-large")], &[], false),
             "rewound to 7: 2 written, 1 removed; the state before is checkpoint 9\n  kept: big: too large\n"
         );
+        let many: Vec<_> = (0..41).map(|n| named(&format!("f{n}"), "it is gone")).collect();
+        let text = report("rewound to 7", &done, &many, &[], false);
+        assert_eq!(text.lines().count(), 22, "{text}");
+        assert!(
+            text.ends_with("  ... and 21 more kept (`stepback rewind 7 -n --all` shows them)\n"),
+            "{text}"
+        );
+        let text = report("rewound to 7", &done, &many, &[], true);
+        assert_eq!(text.lines().count(), 42, "{text}");
     }
 }

@@ -75,7 +75,7 @@ pub struct Preview {
     pub included: Vec<TreePath>,
     /// Conversations that belong to the target.
     pub conversation: Vec<Outcome>,
-    /// Nothing would change.
+    /// Nothing would change, and nothing is kept: the tree is in that state.
     pub noop: bool,
 }
 
@@ -146,7 +146,7 @@ impl Engine {
             plan: plan.id(),
             included: self.included(&changes),
             changes,
-            noop: plan.is_noop() && talk.as_ref().is_none_or(Talk::is_noop),
+            noop: plan.is_noop() && plan.kept.is_empty() && talk.as_ref().is_none_or(Talk::is_noop),
             conversation: self.foretell(talk.as_ref()),
             kept: plan.kept,
             not_covered: plan.not_covered,
@@ -310,8 +310,8 @@ impl Engine {
             if !self.is_position(prepared.present) {
                 self.write_record(cx.now)?;
             }
-            // An entry of which nothing is left to do is used up all the same.
-            if let Some(entry) = prepared.entry {
+            // An entry of which nothing is left to do is used up all the same; one of which nothing could be done waits.
+            if let Some(entry) = prepared.entry.filter(|_| prepared.plan.kept.is_empty()) {
                 self.pop_redo(store, entry.k)?;
             }
             let nothing = Applied {
@@ -403,7 +403,11 @@ impl Engine {
         self.look_after(store, &applied.touched, ends_at, cx)?;
         let talked = conversation.iter().any(|outcome| outcome.action == "rewind");
         let changed_nothing = applied.written == 0 && applied.removed == 0 && !talked;
-        if let Some(k) = k.filter(|_| entry.is_some() || changed_nothing) {
+        let used_up = match entry {
+            Some(_) => !changed_nothing || applied.kept.is_empty(),
+            None => changed_nothing,
+        };
+        if let Some(k) = k.filter(|_| used_up) {
             self.pop_redo(store, k)?;
         }
         self.trim_redo(store)?;

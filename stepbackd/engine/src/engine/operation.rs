@@ -9,7 +9,7 @@ use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node, Snapshot};
 use crate::path::TreePath;
 use crate::redo::{self, RedoEntry};
-use crate::restore::{self, Plan, PlanInput};
+use crate::restore::{self, Plan, PlanInput, Step};
 use crate::root::DirHandle;
 use crate::rules::Rules;
 use crate::side::Side;
@@ -360,13 +360,13 @@ impl Engine {
     /// their way. Later edits elsewhere stay.
     fn redo_changes(&self, store: &Store, present: Snapshot, entry: &RedoEntry) -> Result<Vec<Change>> {
         let modes = &self.record.modes;
-        let wanted: BTreeMap<TreePath, Option<Node>> = plan_of(store, entry)?
-            .steps
-            .into_iter()
-            .map(|step| (step.path, step.from))
-            .collect();
+        let steps = plan_of(store, entry)?.steps;
+        let wanted: BTreeSet<&TreePath> = steps.iter().map(|step| &step.path).collect();
         let mut changes: BTreeMap<TreePath, Change> = BTreeMap::new();
-        for (path, then) in &wanted {
+        for Step {
+            path, from: then, to, ..
+        } in &steps
+        {
             let now = self.tree.node(path);
             // Nothing on both sides is passed on: what the operation made may be there, ignored by now.
             if now == *then && now.is_some() {
@@ -375,9 +375,10 @@ impl Engine {
             if then.is_some() {
                 self.parents_of(store, entry.before_snapshot, path, &mut changes)?;
             }
-            let is_dir = now.as_ref().is_some_and(|n| n.kind == Kind::Dir);
-            let stays_dir = then.as_ref().is_none_or(|n| n.kind == Kind::Dir);
-            if is_dir && !stays_dir {
+            let is_dir = |node: &Option<Node>| node.as_ref().is_some_and(|n| n.kind == Kind::Dir);
+            // Of a directory that the operation made, or removed, others may be making use by now.
+            let is_known_dir = is_dir(then) || (then.is_none() && is_dir(to));
+            if is_dir(&now) && !is_known_dir {
                 // All that is in the directory now stands in the way.
                 for below in
                     diff::compare(store, present, Snapshot::EMPTY, modes, std::slice::from_ref(path))?
@@ -404,7 +405,7 @@ impl Engine {
         &self,
         store: &Store,
         present: Snapshot,
-        wanted: &BTreeMap<TreePath, Option<Node>>,
+        wanted: &BTreeSet<&TreePath>,
         changes: &mut BTreeMap<TreePath, Change>,
     ) -> Result<()> {
         let going: BTreeSet<TreePath> = changes
@@ -422,7 +423,7 @@ impl Engine {
             )?;
             let in_use = below
                 .iter()
-                .any(|c| c.path != *path && !changes.contains_key(&c.path) && !wanted.contains_key(&c.path));
+                .any(|c| c.path != *path && !changes.contains_key(&c.path) && !wanted.contains(&c.path));
             if in_use {
                 changes.remove(path);
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
+use super::compare::{self, Fit};
 use super::journal::OperationKind;
 use super::leftovers::{LEFT, has_temporary_name};
 use super::step::{Kept, NotCovered, Plan, Step, is_dir};
@@ -188,11 +189,12 @@ impl<'a> Planner<'a> {
         Ok((self.input.ignored_now)(path, is_dir)? || (self.input.ignored_then)(path, is_dir)?)
     }
 
-    /// In a redo: the operation that is taken back left exactly this here.
+    /// In a redo: the operation that is taken back left this here, but for what it may have been refused.
     pub fn is_left_by(&self, path: &TreePath, node: &Node) -> bool {
         self.input
             .left_by
-            .is_some_and(|left_by| left_by(path).as_ref() == Some(node))
+            .and_then(|left_by| left_by(path))
+            .is_some_and(|left| compare::fit(Some(node), Some(&left)) > Fit::No)
     }
 
     /// Names everything that either side left out.

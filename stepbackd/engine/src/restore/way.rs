@@ -212,7 +212,7 @@ fn become_other(
                 if at == *path {
                     reason
                 } else {
-                    format!("{FILES_INSIDE}: {at}")
+                    format!("{FILES_INSIDE}: {at} ({reason})")
                 }
             },
         );

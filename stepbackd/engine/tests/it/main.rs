@@ -21,6 +21,7 @@ mod operations;
 mod property;
 mod property_rules;
 mod records;
+mod redo;
 mod store_describes_itself;
 mod support;
 mod talk;

@@ -14,6 +14,7 @@ use stepback_engine::engine::{
     AttachRequest, Captured, Context, Engine, Environment, Operation, Preview, Report, Scope, Select,
     Settings, Why,
 };
+use stepback_engine::oid::{ObjectKind, Oid};
 use stepback_engine::progress::Progress;
 use stepback_engine::rules::GitEnvironment;
 use stepback_engine::time::Time;
@@ -166,6 +167,13 @@ impl Sandbox {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
+    }
+
+    /// Takes a file's contents out of the store, which holds few enough to have each in a file of its own.
+    pub fn lose(&mut self, bytes: &str) {
+        let oid = Oid::of(ObjectKind::Blob, bytes.as_bytes()).to_string();
+        let objects = self.engine().store_path().join("objects");
+        fs::remove_file(objects.join(&oid[..2]).join(&oid[2..])).unwrap();
     }
 
     pub fn read(&self, path: &str) -> Option<String> {
