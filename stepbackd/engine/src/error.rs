@@ -183,7 +183,7 @@ impl Error {
                 "the disk or file system reports a fault: check it (`dmesg`), then try again".into()
             }
             Self::Damaged { .. } => {
-                "`stepback status --verify` names what is damaged; other checkpoints stay usable".into()
+                "`stepback status --verify` names what is damaged and every checkpoint that needs it; others stay usable".into()
             }
             Self::NoSuchCheckpoint(_) => "`stepback list` shows the checkpoints of this root".into(),
             Self::NoSuchSession(_) => "`stepback session list` shows the sessions of this root".into(),

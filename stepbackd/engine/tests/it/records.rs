@@ -274,6 +274,25 @@ fn a_checkpoint_without_its_side_record_is_named_and_passed_over() {
     assert_eq!(sandbox.read("a").as_deref(), Some("v2\n"));
 }
 
+/// Equal side records are one object.
+#[test]
+fn every_checkpoint_that_needs_a_lost_side_record_is_named() {
+    let mut sandbox = worked_on();
+    let count = sandbox.engine().checkpoints().len();
+    let side = fs::read_to_string(ref_file(&mut sandbox, "side/1")).unwrap();
+    let side = side.trim();
+    let lost = sandbox.engine().store_path().join("objects");
+    fs::remove_file(lost.join(&side[..2]).join(&side[2..])).unwrap();
+    let findings = sandbox.engine().verify().unwrap();
+    let of_it: Vec<_> = findings.iter().filter(|it| it.what.contains(side)).collect();
+    assert_eq!(of_it.len(), 1, "{findings:?}");
+    for n in 1..=count {
+        let refused = sandbox.execute(&Operation::Rewind(Some(Select::Number(n as u64))));
+        let named = of_it[0].what.contains(&format!("/side/{n}"));
+        assert_eq!(refused.is_err(), named, "{n}: {refused:?} {of_it:?}");
+    }
+}
+
 #[test]
 fn a_checkpoint_whose_ref_went_meanwhile_is_named_by_verify() {
     let mut sandbox = worked_on();

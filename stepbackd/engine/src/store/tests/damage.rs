@@ -207,6 +207,11 @@ fn verify_names_what_is_damaged_and_where_it_was_met() {
     store
         .set_ref("refs/checkpoints/r/s/2", second, Expected::Absent)
         .unwrap();
+    let third = store.commit_of(&[entry("good", good), entry("also", bad)]);
+    for (number, commit) in [(4, first), (10, third), (20, third), (21, first), (22, first)] {
+        let name = format!("refs/checkpoints/r/s/{number}");
+        store.set_ref(&name, commit, Expected::Absent).unwrap();
+    }
     assert_eq!(store.verify("refs/checkpoints/r/").unwrap(), []);
     truncate(&store.loose_file(bad), |len| len / 2);
     fs::remove_file(store.loose_file(gone)).unwrap();
@@ -220,7 +225,10 @@ fn verify_names_what_is_damaged_and_where_it_was_met() {
     assert_eq!(
         found,
         [
-            format!("blob {bad} (refs/checkpoints/r/s/1:bad) is truncated"),
+            format!(
+                "blob {bad} (refs/checkpoints/r/s/1:bad; also refs/checkpoints/r/s/4, refs/checkpoints/r/s/10, \
+                 refs/checkpoints/r/s/20, refs/checkpoints/r/s/21, refs/checkpoints/r/s/22) is truncated"
+            ),
             format!("blob {gone} (refs/checkpoints/r/s/2:gone) is missing"),
             "ref refs/checkpoints/r/s/3 is empty".to_owned(),
         ]
