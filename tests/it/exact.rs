@@ -165,7 +165,9 @@ fn hard_links_come_apart_and_that_is_said() {
     let report = project.stepback(&["rewind", &first.to_string(), "-y"]).exits(0);
     let said = format!("{}{}", report.text(), report.stderr);
     assert!(
-        said.contains("a, b: now a file of its own, no hard link"),
+        said.contains(
+            "a, b: each a file of its own now, no hard link; names that this leaves alone keep the bytes"
+        ),
         "{said}"
     );
     tree.same(&project.tree(), "after the rewind");
@@ -177,6 +179,14 @@ fn hard_links_come_apart_and_that_is_said() {
     );
     let report = project.stepback(&["redo", "-y"]).exits(0);
     assert!(!report.stderr.contains("hard link") && !report.text().contains("hard link"));
+
+    project.sh("rm a b; printf 'v3\\n' > a; ln a b");
+    let report = project.stepback(&["rewind", "latest", "-y"]).exits(0);
+    let said = format!("{}{}", report.text(), report.stderr);
+    assert!(
+        said.contains("a, b: each a file of its own now, no hard link\n"),
+        "no name is left alone: {said}"
+    );
     is(&project, "b", crate::support::V2);
 }
 

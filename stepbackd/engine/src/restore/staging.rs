@@ -278,7 +278,15 @@ fn fill(store: &Store, oid: Oid, file: &mut File, full: &Path) -> Result<()> {
 pub(super) struct Owners {
     wanted: HashMap<TreePath, Owner>,
     /// Files to be replaced that have other names, too.
-    linked: Vec<TreePath>,
+    linked: Vec<Linked>,
+}
+
+struct Linked {
+    path: TreePath,
+    /// Which file it is.
+    dev_ino: (u64, u64),
+    /// How many names it has.
+    names: u64,
 }
 
 struct Owner {
@@ -301,18 +309,35 @@ impl Owners {
             .linked
             .iter()
             .take(LINKED_NAMED_MAX)
-            .map(ToString::to_string)
+            .map(|linked| linked.path.to_string())
             .collect();
         let more = match self.linked.len() - named.len() {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
+        let each = if self.linked.len() > 1 { "each " } else { "" };
+        let others = if self.leaves_names_alone() {
+            "; names that this leaves alone keep the bytes that they had"
+        } else {
+            ""
+        };
         (!named.is_empty()).then(|| {
             format!(
-                "{}{more}: now a file of its own, no hard link; its other names keep the bytes that they had",
+                "{}{more}: {each}a file of its own now, no hard link{others}",
                 named.join(", ")
             )
         })
+    }
+
+    /// Whether one of the linked files has a name that isn't among those to be replaced.
+    fn leaves_names_alone(&self) -> bool {
+        let mut replaced: HashMap<(u64, u64), u64> = HashMap::new();
+        for linked in &self.linked {
+            *replaced.entry(linked.dev_ino).or_default() += 1;
+        }
+        self.linked
+            .iter()
+            .any(|linked| replaced[&linked.dev_ino] < linked.names)
     }
 
     /// By what stands there now.
@@ -346,7 +371,11 @@ impl Owners {
                 };
                 owners.wanted.insert(work.path.clone(), owner);
                 if stat.kind == FileType::File && stat.nlink > 1 {
-                    owners.linked.push(work.path.clone());
+                    owners.linked.push(Linked {
+                        path: work.path.clone(),
+                        dev_ino: (stat.dev, stat.ino),
+                        names: stat.nlink,
+                    });
                 }
                 continue;
             }
