@@ -218,7 +218,7 @@ impl Daemon {
             let path = place::innermost(roots.iter().map(|root| root.path.as_path()), place)?;
             roots.iter().find(|root| root.path == path).cloned()
         };
-        find(place).or_else(|| find(&place.canonicalize().ok()?))
+        find(place).or_else(|| find(&place::real(place)?))
     }
 
     /// Finds or makes the root that `request` names, and sees that an actor has it; with the job to send to it next.

@@ -18,6 +18,7 @@ use crate::daemon::Daemon;
 use crate::locks::Reach;
 use crate::named::{self, relative};
 use crate::outlet::{self, Outlet};
+use crate::place;
 use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
@@ -327,7 +328,7 @@ fn detach(
     progress: Arc<Progress>,
 ) {
     let around = daemon.root_at(place);
-    let real = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+    let real = place::real(place).unwrap_or_else(|| place.to_owned());
     let named = around
         .as_ref()
         .filter(|root| root.path == place || root.path == real);

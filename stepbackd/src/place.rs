@@ -1,6 +1,8 @@
 //! From the absolute paths of a request to paths within a root.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
 
 use stepback_engine::path::TreePath;
 
@@ -21,17 +23,60 @@ pub fn within(root: &Path, path: &Path) -> Option<TreePath> {
     {
         return Some(path);
     }
-    let real: PathBuf = match path.file_name() {
-        Some(name) => path.parent()?.canonicalize().ok()?.join(name),
-        None => path.canonicalize().ok()?,
+    let beside = match path.file_name() {
+        Some(name) => real(path.parent()?)?.join(name),
+        None => real(path)?,
     };
     // The root itself may have been named through a link.
-    let real = if real.starts_with(root) {
-        real
+    let inside = if beside.starts_with(root) {
+        beside
     } else {
-        path.canonicalize().ok()?
+        real(path)?
     };
-    TreePath::from_path(real.strip_prefix(root).ok()?).ok()
+    TreePath::from_path(inside.strip_prefix(root).ok()?).ok()
+}
+
+/// So many links are followed on the way to one path, as by the system.
+const LINKS_MAX: usize = 40;
+
+/// `path`, which is absolute, without links. It need not exist: links that lead to something that is gone are followed as
+/// well, and what is missing is taken as it is written. `None`: links lead in a circle, or nobody lets us look.
+pub fn real(path: &Path) -> Option<PathBuf> {
+    if let Ok(real) = path.canonicalize() {
+        return Some(real);
+    }
+    let reversed = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().rev().map(Component::as_os_str);
+        parts.map(OsString::from).collect()
+    };
+    let mut links = 0;
+    let mut at = PathBuf::from("/");
+    let mut rest = reversed(path);
+    while let Some(part) = rest.pop() {
+        match part.as_encoded_bytes() {
+            b"." => continue,
+            b".." => {
+                at.pop();
+                continue;
+            }
+            _ => {}
+        }
+        // An absolute one replaces what was before.
+        let next = at.join(&part);
+        match next.read_link() {
+            Ok(target) => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return None;
+                }
+                rest.extend(reversed(&target));
+            }
+            // No link, or nothing at all.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => at = next,
+            Err(_) => return None,
+        }
+    }
+    Some(at)
 }
 
 #[cfg(test)]
@@ -65,6 +110,7 @@ mod tests {
         std::fs::write(base.join("outside"), "").unwrap();
         std::os::unix::fs::symlink(&root, base.join("link")).unwrap();
         std::os::unix::fs::symlink(base.join("outside"), root.join("d/out")).unwrap();
+        std::os::unix::fs::symlink("link/gone", base.join("dangling")).unwrap();
         for (path, seen) in [
             ("root", Some("")),
             ("root/./d//x", Some("d/x")),
@@ -72,6 +118,9 @@ mod tests {
             ("root/d/out", Some("d/out")),
             ("link/d/x", Some("d/x")),
             ("link", Some("")),
+            ("link/gone/x", Some("gone/x")),
+            ("dangling", Some("gone")),
+            ("dangling/x", Some("gone/x")),
             ("root/../root/d/x", Some("d/x")),
             ("root/../outside", None),
             ("outside", None),
@@ -80,6 +129,37 @@ mod tests {
         ] {
             let seen = seen.map(|text| TreePath::new(text.as_bytes()).unwrap());
             assert_eq!(within(&root, &base.join(path)), seen, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_found_through_links_and_a_circle_has_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("a/b")).unwrap();
+        let absolute = base.join("a/b");
+        for (link, target) in [
+            ("l", Path::new("a")),
+            ("a/up", Path::new("../a/b/..")),
+            ("abs", &absolute),
+            ("gone", Path::new("./l//b/./r")),
+            ("circle", Path::new("circle/x")),
+        ] {
+            std::os::unix::fs::symlink(target, base.join(link)).unwrap();
+        }
+        std::fs::write(base.join("file"), "").unwrap();
+        for (path, want) in [
+            ("l", Some("a")),
+            ("l/b/r", Some("a/b/r")),
+            ("l/up/b/r/s", Some("a/b/r/s")),
+            ("abs/r", Some("a/b/r")),
+            ("gone", Some("a/b/r")),
+            ("gone/s", Some("a/b/r/s")),
+            ("nothing/l", Some("nothing/l")),
+            ("circle", None),
+            ("file/x", None),
+        ] {
+            assert_eq!(real(&base.join(path)), want.map(|want| base.join(want)), "{path}");
         }
     }
 }
