@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/user
 SOAK_SECONDS ?= 7200
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build release demo test lint bench soak soak-service fuzz bench-store test-agents install uninstall
+.PHONY: build release demo test lint bench soak soak-months soak-service fuzz bench-store test-agents install uninstall
 
 build:
 	$(CARGO) build --workspace --locked
@@ -50,6 +50,11 @@ soak: build
 	STEPBACK_SCALE=full $(CARGO) test --release --locked -p stepback-engine --test it -- --nocapture \
 		year:: maintenance:: growth::
 	STEPBACK_TALK_MIB=500 $(CARGO) test --locked -p stepback-tests --test it -- --nocapture talk::a_long
+
+# Quotas, 10,000 checkpoints and 20,000 files at full size, with the programs of a release: some minutes, 5 GB of disk.
+soak-months: release
+	STEPBACK_SCALE=full STEPBACK_BIN_DIR="$(abspath $(TARGET))/release" $(CARGO) test --locked -p stepback-tests --test it \
+		-- --nocapture --test-threads=1 ten_thousand:: quota:: maintenance::what_a_killed
 
 # Ten million hostile frames.
 fuzz:

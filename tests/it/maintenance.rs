@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stepback_tests::{Project, Random, Sandbox, eventually, finish, pause, start};
 
-use crate::support::{KEEP, bytes_on_disk, is, long_deadline, random_bytes, rounds, warnings};
+use crate::support::{KEEP, bytes_on_disk, is, long_deadline, random_bytes, rounds, scale, warnings};
 
 /// Refs that have a file of their own.
 fn loose_refs(dir: &Path) -> usize {
@@ -164,7 +164,8 @@ fn what_a_killed_daemon_left_locked_stops_nothing() {
     let sandbox = Sandbox::new();
     let mut daemon = sandbox.daemon();
     let project = sandbox.project("p");
-    project.sh("i=0; while [ $i -lt 40 ]; do mkdir d$i; j=0; while [ $j -lt 50 ]; do echo $i $j > d$i/f$j; j=$((j+1)); done; i=$((i+1)); done");
+    let dirs = scale(40, 400);
+    project.sh(&format!("i=0; while [ $i -lt {dirs} ]; do mkdir d$i; j=0; while [ $j -lt 50 ]; do echo $i $j > d$i/f$j; j=$((j+1)); done; i=$((i+1)); done"));
     project.attach();
     project.sh("for f in d*/f*; do echo more >> $f; done");
     let mut save = sandbox.command(sandbox.program("stepback"), &project.path);
@@ -204,7 +205,11 @@ fn what_a_killed_daemon_left_locked_stops_nothing() {
     let id = project.save();
     let took = started.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
-    println!("the first checkpoint took {} ms", took.as_millis());
+    println!(
+        "the first checkpoint of {} files after a kill took {} ms",
+        dirs * 50,
+        took.as_millis()
+    );
     assert!(project.show(id, "d3/f7").ends_with(b"more\n"));
     let bytes = project.json(&["status"])["daemon"]["rss_bytes"].as_u64().unwrap();
     assert!(bytes < 200 << 20, "{bytes} bytes of memory");
@@ -222,7 +227,12 @@ fn a_daemon_that_is_killed_while_it_packs_loses_nothing() {
     project.write("n", "v1\n");
     project.attach();
     let mut last = many_checkpoints(&project, 255);
-    for round in 0..rounds().div_ceil(10) {
+    // `make soak`: 50.
+    let rounds = match rounds() {
+        few @ 0..=20 => few.div_ceil(10),
+        many => many / 4,
+    };
+    for round in 0..rounds {
         let when = format!("in round {round}");
         let store = project.store();
         let before = project.ids();

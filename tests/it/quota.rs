@@ -83,7 +83,8 @@ fn the_oldest_go_first_and_the_space_is_really_returned() {
         project.write("db", random_bytes(i, size));
         let id = project.save();
         // Whatever didn't fit at once fits after room was made.
-        eventually("it is captured", long_deadline(), || {
+        let deadline = Duration::from_secs(scale(60, 600));
+        eventually("it is captured", deadline, || {
             project.settle();
             let newest = project.ids()[0];
             newest >= id && project.list()[0]["not_captured"] == 0
