@@ -95,6 +95,14 @@ fn the_oldest_go_first_and_the_space_is_really_returned() {
     assert!(project.read("db") == project.show(project.ids()[0], "db"));
     let ids = project.ids();
     println!("{} of {times} are left", ids.len());
+    let told = warnings(&project, "quota");
+    let went = |w: &serde_json::Value| {
+        w["message"]
+            .as_str()
+            .unwrap()
+            .contains("went in the last 24 hours")
+    };
+    assert!(told.iter().any(went), "nothing goes without a word: {told:?}");
     assert!(ids.len() < 9, "{ids:?}");
     project.fsck();
     assert_eq!(
