@@ -175,6 +175,52 @@ fn policy_and_quota_hold_all_year() {
     sandbox.rewind(oldest);
 }
 
+/// The clock is a year behind for a while.
+#[test]
+fn a_clock_that_jumps_costs_nothing_that_it_is_wrong_about() {
+    let mut sandbox = Sandbox::with(|root| std::fs::write(root.join("a"), "first").unwrap());
+    let policy = Policy {
+        newest: 5,
+        ..Policy::default()
+    };
+    let right = Sandbox::now();
+    let capture = |sandbox: &mut Sandbox, text: &str, now: Time| {
+        sandbox.write("a", text);
+        let why = Why::plain(Trigger::Auto);
+        at_time(sandbox, now, |engine, cx| {
+            engine.capture(Scope::All, &why, cx).unwrap().id
+        })
+    };
+    let prune = |sandbox: &mut Sandbox, now: Time| {
+        at_time(sandbox, now, |engine, cx| {
+            engine.prune(&policy, false, cx).unwrap().checkpoints
+        })
+    };
+    let before: Vec<u64> = (0..20)
+        .map(|i| capture(&mut sandbox, &format!("right {i}"), Time(right.0 + i * SECOND)))
+        .collect();
+    // Behind: what is of the future stays, numbers go on, and what is made now is young.
+    let behind = Time(right.0 - 365 * DAY);
+    assert!(prune(&mut sandbox, behind).is_empty());
+    let made: Vec<u64> = (0..10)
+        .map(|i| capture(&mut sandbox, &format!("behind {i}"), Time(behind.0 + i * SECOND)))
+        .collect();
+    assert!(made[0] > *before.last().unwrap());
+    assert!(prune(&mut sandbox, Time(behind.0 + 60 * SECOND)).is_empty());
+    let position = sandbox.engine().position();
+    assert_eq!(position, made.last().copied());
+    // Right again: what has the time of a year ago is old, but for the newest; the others are as young as they are.
+    let gone = prune(&mut sandbox, Time(right.0 + 60 * SECOND));
+    assert!(gone.iter().all(|n| made.contains(n)), "{gone:?}");
+    assert!(gone.len() <= made.len() - 5);
+    let there: BTreeSet<u64> = sandbox.engine().checkpoints().iter().map(|c| c.n).collect();
+    assert!(before.iter().all(|n| there.contains(n)));
+    sandbox.rewind(before[7]);
+    assert_eq!(std::fs::read(sandbox.root().join("a")).unwrap(), b"right 7");
+    assert!(sandbox.engine().verify().unwrap().is_empty());
+    fsck(sandbox.engine().store_path());
+}
+
 /// What the engine holds back beside what checkpoints are.
 fn protected(engine: &Engine, open: Option<u64>) -> BTreeSet<u64> {
     let redo = engine
