@@ -428,6 +428,47 @@ fn a_turn_goes_on_over_a_restart_of_the_daemon() {
 }
 
 #[test]
+fn a_turn_goes_on_after_the_daemon_was_killed() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    let daemon = sandbox.daemon();
+    project.attach();
+    hook(&project, "claude-code", "UserPromptSubmit");
+    turn(&project, "turn-start", 1);
+    daemon.kill();
+    let daemon = sandbox.daemon();
+    project.settle();
+    hook(&project, "claude-code", "PreToolUse");
+    project.write("hello.txt", "one\n");
+    let auto = eventually_some("what is captured in the turn", || {
+        project.list().into_iter().find(|c| c["trigger"] == "auto")
+    });
+    assert_eq!(
+        (&auto["turn"], &auto["prompt"]),
+        (&json!(1), &json!("TURN-1 make"))
+    );
+    hook(&project, "claude-code", "PostToolUse");
+    hook(&project, "claude-code", "Stop");
+    let end = turn(&project, "turn-end", 1);
+    assert_eq!(end["tools"], json!(["Write"]));
+    assert_eq!(project.status()["drift"], Value::Null);
+
+    // Interrupted, and then killed: it ends where the next one begins.
+    hook(&project, "claude-code", "UserPromptSubmit");
+    turn(&project, "turn-start", 2);
+    daemon.kill();
+    project.write("a", "v2\n");
+    let _daemon = sandbox.daemon();
+    project.settle();
+    hook(&project, "claude-code", "UserPromptSubmit");
+    let next = turn(&project, "turn-start", 3);
+    let end = turn(&project, "turn-end", 2);
+    assert!(end["id"].as_u64() < next["id"].as_u64());
+    assert_eq!(project.show(end["id"].as_u64().unwrap(), "a"), b"v2\n");
+}
+
+#[test]
 fn edits_that_no_checkpoint_has_are_counted() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

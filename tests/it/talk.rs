@@ -127,6 +127,79 @@ fn one_half_alone_changes_alone_and_says_that_it_is_out_of_step() {
         .exits(2);
 }
 
+#[test]
+fn run_ties_the_conversation_to_its_session() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let root = project.path.canonicalize().unwrap();
+    let file = transcript(&sandbox, &root);
+    let (one, two) = (
+        fixture("claude/turn1.jsonl", &root),
+        fixture("claude/turn2.jsonl", &root),
+    );
+    project.attach();
+    append(&file, &one);
+    project.write("hello.txt", "one\n");
+    project.save();
+    // Without hooks: that it was at work between start and end is all that is known.
+    project.write("../more", &two[one.len()..]);
+    let agent = sandbox.dir().join("claude");
+    let script = format!(
+        "#!/bin/sh\ncat ../more >> '{}'; echo two > hello.txt\n",
+        file.display()
+    );
+    fs::write(&agent, script).unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    project
+        .stepback(&["run", "--name", "work", "--", agent.to_str().unwrap()])
+        .exits(0);
+    let list = project.list();
+    let end = list.iter().find(|c| c["trigger"] == "session-end").unwrap();
+    assert_eq!(
+        (&end["session"], &end["conversation"]),
+        (&json!("work"), &json!([session()]))
+    );
+    let report = project.json(&["rewind", "session:work", "-y"]);
+    assert_eq!(report["conversation"][0]["action"], "rewind", "{report:#}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), one);
+    assert_eq!(project.read("hello.txt"), b"one\n");
+    project.redo();
+    assert_eq!(fs::read_to_string(&file).unwrap(), two);
+}
+
+#[test]
+fn a_transcript_that_can_not_be_read_is_named_and_costs_the_files_nothing() {
+    let Some(sandbox) = Sandbox::of_normal_user() else {
+        return;
+    };
+    let project = sandbox.project("p");
+    project.attach();
+    let root = project.path.canonicalize().unwrap();
+    let file = transcript(&sandbox, &root);
+    let dir = file.parent().unwrap();
+    // Made by the user of the sandbox.
+    let script = format!(
+        "mkdir -p '{0}'; printf '{{}}\\n' > '{1}'; chmod 0 '{1}'; ln -s /etc/shadow '{0}/linked.jsonl'; \
+         mkfifo '{0}/pipe.jsonl'; echo one > hello.txt",
+        dir.display(),
+        file.display()
+    );
+    project.sh(&script);
+    let n = project.save();
+    assert_eq!(project.show(n, "hello.txt"), b"one\n");
+    assert_eq!(project.json(&["show", &n.to_string()])["conversation"], json!([]));
+    let warnings = project.status()["warnings"].clone();
+    let said = warnings[0]["message"].as_str().unwrap();
+    assert!(said.contains(file.to_str().unwrap()), "{warnings}");
+    project.sh(&format!("chmod 600 '{}'; echo two > hello.txt", file.display()));
+    let n = project.save();
+    assert_eq!(
+        project.json(&["show", &n.to_string()])["conversation"],
+        json!([session()])
+    );
+    assert_eq!(project.status()["warnings"], json!([]));
+}
+
 /// A process that passes for Claude Code, working in `cwd`.
 fn pretend_claude(sandbox: &Sandbox, cwd: &Path) -> Guarded {
     let program = sandbox.dir().join("claude");

@@ -36,6 +36,7 @@ impl Actor {
             HookEvent::SessionStart => Ok(()),
             HookEvent::TurnStart { prompt, id } => self.turn_starts(&agent, &session, prompt, id),
             HookEvent::ToolStart(tool) => {
+                self.turn_goes_on(&agent, &session);
                 self.turns.uses(&agent, &session, &tool.name);
                 if tool.destructive {
                     self.save_before_command(&agent, &session, received)
@@ -44,6 +45,7 @@ impl Actor {
                 }
             }
             HookEvent::ToolEnd(tool) => {
+                self.turn_goes_on(&agent, &session);
                 let files = self.captured_edits(&tool);
                 self.turns.edited(&agent, &session, files);
                 Ok(())
@@ -69,6 +71,7 @@ impl Actor {
             return Ok(());
         }
         // It was interrupted, which no agent tells. The new turn begins though that can't be recorded.
+        self.turn_goes_on(agent, session);
         let interrupted = self.turns.of(agent, session).is_some();
         let ended = if interrupted {
             self.turn_ends(agent, session, None)
@@ -88,6 +91,33 @@ impl Actor {
             self.turns.started_at(n);
         }
         ended
+    }
+
+    /// A turn that was begun under an earlier daemon, and hasn't ended, is open again.
+    fn turn_goes_on(&mut self, agent: &str, session: &str) {
+        if self.turns.tells_starts(agent, session) {
+            return;
+        }
+        let Some((n, false)) = self.last_turn(agent, session) else {
+            return;
+        };
+        let start = self
+            .engine
+            .iter()
+            .flat_map(|engine| engine.checkpoints())
+            .rev()
+            .find(|c| {
+                c.trigger == Trigger::TurnStart
+                    && c.turn == Some(n)
+                    && c.agent_session.as_deref() == Some(session)
+            });
+        // One of ends alone has no starts.
+        let Some(start) = start.map(|c| c.n) else {
+            return;
+        };
+        let label = self.label(agent, session, n, None);
+        self.turns.begin(label, None);
+        self.turns.started_at(start);
     }
 
     /// Ends the session's open turn. One that was begun under an earlier daemon is known by its checkpoints; an agent that

@@ -77,6 +77,7 @@ fn main() {
     };
     if wanted("client") {
         rows::client::measure(&mut bench);
+        rows::hook::measure(&mut bench);
     }
     if wanted("daemon") {
         rows::daemon::measure(&mut bench, &sizes, ignored_dirs);

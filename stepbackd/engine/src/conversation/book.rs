@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
-use super::look::{Caches, Look, is_not_there, is_plain, open, stamp};
+use super::look::{Caches, Dirs, Look, is_not_there, is_plain, open, stamp};
 use super::read::{self, ReadError};
 use super::record::Kept;
 use super::{Agent, Found, Homes, Seen, SessionId, sqlite};
@@ -141,8 +141,9 @@ impl Book {
             let Ok(handle) = DirHandle::open_root(&dir) else {
                 continue;
             };
+            let dirs = Dirs::new(&handle);
             let since = *self.looked.entry(agent).or_insert(wish.since);
-            let found = match self.find(agent, &dir, &handle, wish) {
+            let found = match self.find(agent, &dir, (&handle, &dirs), wish) {
                 Ok(found) => found,
                 Err(e) => {
                     self.notes.insert(agent, e.to_string());
@@ -160,7 +161,7 @@ impl Book {
                     continue;
                 }
                 let wanted = wish.wanted.contains(&id);
-                let active = !wish.only_wanted && self.is_active(&id, &found, &handle, since);
+                let active = !wish.only_wanted && self.is_active(&id, &found, &dirs, since);
                 if !wanted && !active {
                     continue;
                 }
@@ -188,7 +189,7 @@ impl Book {
         &mut self,
         agent: Agent,
         dir: &Path,
-        handle: &DirHandle,
+        (handle, dirs): (&DirHandle, &Dirs<'_>),
         wish: &Wish<'_>,
     ) -> io::Result<Vec<Found>> {
         let known = &self.known;
@@ -202,6 +203,7 @@ impl Book {
             now: wish.now,
             thorough: wish.thorough,
             handle,
+            dirs,
             caches: &mut self.caches,
             known: &knows,
         };
@@ -219,13 +221,11 @@ impl Book {
         Ok(all)
     }
 
-    fn is_active(&mut self, id: &SessionId, found: &Found, handle: &DirHandle, since: Time) -> bool {
+    fn is_active(&mut self, id: &SessionId, found: &Found, dirs: &Dirs<'_>, since: Time) -> bool {
         let mut newest = i64::MIN;
         let mut stamps = Vec::new();
         for path in &found.files {
-            if let Some((above, name)) = path.split_last()
-                && let Ok(stat) = handle.open_beneath(&above).and_then(|dir| dir.stat(name))
-            {
+            if let Ok(stat) = dirs.stat(path) {
                 newest = newest.max(stat.mtime_ns);
                 stamps.push((path.clone(), stamp(&stat)));
             }
@@ -283,7 +283,10 @@ impl Book {
                 Ok(file) => file,
                 // Gone since it was listed, as short-lived files go.
                 Err(e) if is_not_there(&e) => continue,
-                Err(e) => return Ok(Err(e)),
+                Err(e) => {
+                    let on = format!("{}: {e}", dir.join(path.as_path()).display());
+                    return Ok(Err(io::Error::new(e.kind(), on)));
+                }
             };
             let part = read::file(file, path, known, wish.thorough, budget, writer);
             match part.map_err(|e| e.on(&dir.join(path.as_path()))) {
@@ -309,7 +312,7 @@ impl Book {
 }
 
 /// Where a file is below an agent's directory, which may have been named through a link.
-fn below(dir: &Path, file: &Path) -> Option<TreePath> {
+pub(super) fn below(dir: &Path, file: &Path) -> Option<TreePath> {
     let within = match file.strip_prefix(dir) {
         Ok(within) => within.to_owned(),
         Err(_) => {

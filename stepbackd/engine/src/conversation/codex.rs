@@ -9,13 +9,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::book::below;
 use super::look::{HEADS_BYTES_MAX, Head, Look};
 use super::{Adapter, Found, Table, jsonl};
 use crate::path::TreePath;
 use crate::time::Time;
 
-/// Rollouts of so many days are looked at after every burst; older ones, which a resume goes on in, on request.
+/// Rollouts of so many days are looked at after every burst. Older ones, which a resume goes on in, when the agent's own
+/// list of threads has them as changed since, and on request.
 const RECENT_DAYS: i64 = 2;
+const DAY_NS: i64 = 86_400_000_000_000;
 const PROJECTION: &str = "thread_history_1.sqlite";
 const PROJECTION_TABLES: [&str; 4] = [
     "thread_items",
@@ -146,8 +149,9 @@ fn rollouts(look: &mut Look<'_>) -> io::Result<Vec<TreePath>> {
     let Some(sessions) = Look::path("sessions") else {
         return Ok(Vec::new());
     };
-    let oldest = day_of(Time(look.now.0 - RECENT_DAYS * 86_400_000_000_000));
+    let oldest = day_of(Time(look.now.0 - RECENT_DAYS * DAY_NS));
     let mut found = Vec::new();
+    let going_on = going_on(look);
     for year in look.list(&sessions)? {
         let year_dir = sessions.join(year.as_bytes());
         for month in look.list(&year_dir)? {
@@ -157,7 +161,9 @@ fn rollouts(look: &mut Look<'_>) -> io::Result<Vec<TreePath>> {
                 let recent = format!("{year}-{month}-{day}") >= oldest;
                 for file in look.list(&dir)? {
                     let path = dir.join(file.as_bytes());
-                    if is_rollout(&file) && (recent || look.thorough || look.knows(&path)) {
+                    if is_rollout(&file)
+                        && (recent || look.thorough || look.knows(&path) || going_on.contains(&path))
+                    {
                         found.push(path);
                     }
                 }
@@ -165,6 +171,39 @@ fn rollouts(look: &mut Look<'_>) -> io::Result<Vec<TreePath>> {
         }
     }
     Ok(found)
+}
+
+/// Rollouts that changed of late by the agent's own list of threads; none when that can't be read.
+fn going_on(look: &mut Look<'_>) -> Vec<TreePath> {
+    // Its number goes up when its tables change.
+    let is_list = |name: &String| name.starts_with("state_") && name.ends_with(".sqlite");
+    let lists = look
+        .list(&TreePath::root())
+        .unwrap_or_default()
+        .into_iter()
+        .filter(is_list);
+    let Some(newest) = lists.max_by_key(|name| (name.len(), name.clone())) else {
+        return Vec::new();
+    };
+    let dir = look.dir;
+    let since = (look.now.0 - RECENT_DAYS * DAY_NS) / 1_000_000;
+    let found = look.rows(&newest, |database, _| {
+        let mut query = database.prepare(
+            "SELECT id, rollout_path, cwd FROM threads WHERE updated_at_ms > ?1 ORDER BY id LIMIT 1000",
+        )?;
+        let threads = query.query_map([since], |row| {
+            let (path, cwd): (String, String) = (row.get(1)?, row.get(2)?);
+            Ok(Found {
+                session: row.get(0)?,
+                files: below(dir, Path::new(&path)).into_iter().collect(),
+                cwd: cwd.into(),
+                ..Found::default()
+            })
+        })?;
+        threads.collect()
+    });
+    let found = found.unwrap_or_default();
+    found.into_iter().flat_map(|found| found.files).collect()
 }
 
 fn is_rollout(name: &str) -> bool {

@@ -1,8 +1,10 @@
 //! A look at one agent's directory: what adapters find sessions with. It only reads, and nothing is reached through a link.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rusqlite::Connection;
 
@@ -36,6 +38,50 @@ pub(super) struct Caches {
     by_links: HashMap<PathBuf, bool>,
 }
 
+/// So many directories are held open during a look.
+const DIRS_MAX: usize = 64;
+
+/// An agent's directory during one look, and those below it that were looked into: an agent may have hundreds of sessions in
+/// one directory.
+pub(super) struct Dirs<'a> {
+    top: &'a DirHandle,
+    open: RefCell<HashMap<TreePath, Option<Rc<DirHandle>>>>,
+}
+
+impl<'a> Dirs<'a> {
+    pub fn new(top: &'a DirHandle) -> Self {
+        Self {
+            top,
+            open: RefCell::default(),
+        }
+    }
+
+    /// No part of the path is followed through a link.
+    fn dir(&self, path: &TreePath) -> io::Result<Rc<DirHandle>> {
+        let mut open = self.open.borrow_mut();
+        if let Some(known) = open.get(path) {
+            return known.clone().ok_or_else(|| io::ErrorKind::NotFound.into());
+        }
+        let found = match self.top.open_beneath(path) {
+            Ok(dir) => Some(Rc::new(dir)),
+            Err(e) if is_not_there(&e) => None,
+            Err(e) => return Err(e),
+        };
+        if open.len() == DIRS_MAX {
+            open.clear();
+        }
+        open.insert(path.clone(), found.clone());
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub fn stat(&self, path: &TreePath) -> io::Result<Stat> {
+        let (above, name) = path
+            .split_last()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+        self.dir(&above)?.stat(name)
+    }
+}
+
 /// For one agent's sessions.
 pub(crate) struct Look<'a> {
     pub dir: &'a Path,
@@ -43,6 +89,7 @@ pub(crate) struct Look<'a> {
     pub now: Time,
     pub thorough: bool,
     pub(super) handle: &'a DirHandle,
+    pub(super) dirs: &'a Dirs<'a>,
     pub(super) caches: &'a mut Caches,
     pub(super) known: &'a dyn Fn(&TreePath) -> bool,
 }
@@ -93,6 +140,10 @@ impl Look<'_> {
         let mut todo = vec![below];
         let mut found = Vec::new();
         while let Some(dir) = todo.pop() {
+            // Most sessions have none.
+            if self.stat(&dir).is_none() {
+                continue;
+            }
             for name in self.list(&dir)? {
                 let path = dir.join(name.as_bytes());
                 match self.stat(&path).map(|stat| stat.kind) {
@@ -113,8 +164,7 @@ impl Look<'_> {
     }
 
     pub fn stat(&self, path: &TreePath) -> Option<Stat> {
-        let (above, name) = path.split_last()?;
-        self.handle.open_beneath(&above).ok()?.stat(name).ok()
+        self.dirs.stat(path).ok()
     }
 
     /// A small file; `None` when there is none.
@@ -162,8 +212,8 @@ impl Look<'_> {
             Some((ino, _, Some(head))) if *ino == stat.ino => Some(head.clone()),
             Some((ino, size, None)) if (*ino, *size) == (stat.ino, stat.size) => None,
             _ => {
-                let file = open(self.handle, path).ok()?;
-                let head = read(file);
+                // One that can't be opened is told of when it is to be kept.
+                let head = open(self.handle, path).ok().and_then(read);
                 self.caches
                     .heads
                     .insert(place, (stat.ino, stat.size, head.clone()));

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod daemon;
+pub mod hook;
 pub mod rewind;
 pub mod sizes;
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use rusqlite::Connection;
+use stepback_engine::checkpoint::Trigger;
+use stepback_engine::engine::Why;
 
 use super::support::{FORK, actions, fixture, look, schema, write};
 use crate::support::Sandbox;
@@ -94,6 +96,55 @@ fn a_session_of_long_ago_that_goes_on_is_found_on_request() {
     sandbox.turn("two\n", &file, &fixture("codex/turn2.jsonl", &root));
     sandbox.rewind(n1);
     assert_eq!(look(&file).text, fixture("codex/turn1.jsonl", &root));
+}
+
+#[test]
+fn one_that_the_agent_lists_as_changed_is_found_after_a_burst() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let root = sandbox.root();
+    let old = |id: &str| {
+        let name = format!("rollout-2024-01-02T15-06-57-{id}.jsonl");
+        sandbox.home().join(".codex/sessions/2024/01/02").join(name)
+    };
+    let other = ID.replace("01a227d8", "01a227d9");
+    let (file, unlisted) = (old(ID), old(&other));
+    let one = fixture("codex/turn1.jsonl", &root);
+    write(&unlisted, &one.replace(ID, &other));
+    write(&file, &one);
+    // An older list, which isn't asked, and the one that is.
+    fs::write(sandbox.home().join(".codex/state_9.sqlite"), "no database").unwrap();
+    let list = Connection::open(sandbox.home().join(".codex/state_10.sqlite")).unwrap();
+    list.execute_batch("CREATE TABLE threads (id TEXT, rollout_path TEXT, cwd TEXT, updated_at_ms INTEGER)")
+        .unwrap();
+    list.execute(
+        "INSERT INTO threads VALUES (?1, ?2, ?3, ?4)",
+        (
+            ID,
+            file.to_str().unwrap(),
+            root.to_str().unwrap(),
+            jiff::Timestamp::now().as_millisecond(),
+        ),
+    )
+    .unwrap();
+    let auto = |sandbox: &mut Sandbox| {
+        let n = sandbox.capture_as(&Why::plain(Trigger::Auto)).unwrap().id;
+        let kept = sandbox.engine().checkpoint(n).unwrap().conversation.clone();
+        (n, kept.into_iter().map(|id| id.session).collect::<Vec<_>>())
+    };
+    sandbox.write("hello.txt", "one\n");
+    let (n1, kept) = auto(&mut sandbox);
+    assert_eq!(kept, [ID]);
+    write(&file, &fixture("codex/turn2.jsonl", &root));
+    sandbox.write("hello.txt", "two\n");
+    assert_eq!(auto(&mut sandbox).1, [ID]);
+    sandbox.rewind(n1);
+    assert_eq!(look(&file).text, one);
+    // One that can't be read is no list at all.
+    drop(list);
+    fs::write(sandbox.home().join(".codex/state_10.sqlite"), "no database").unwrap();
+    write(&file, &fixture("codex/turn2.jsonl", &root));
+    sandbox.write("hello.txt", "three\n");
+    assert_eq!(auto(&mut sandbox).1, [ID]);
 }
 
 /// The first record of a rollout that begins in another one.
