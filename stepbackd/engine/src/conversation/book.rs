@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
-use super::look::{Caches, Dirs, Look, is_not_there, is_plain, open, stamp};
+use super::look::{Caches, Dirs, Look, is_not_there, is_plain, open, real, stamp};
 use super::read::{self, ReadError};
 use super::record::Kept;
 use super::{Agent, Found, Homes, Seen, SessionId, sqlite};
@@ -316,7 +316,7 @@ pub(super) fn below(dir: &Path, file: &Path) -> Option<TreePath> {
     let within = match file.strip_prefix(dir) {
         Ok(within) => within.to_owned(),
         Err(_) => {
-            let real = file.parent()?.canonicalize().ok()?;
+            let real = real(file.parent()?)?.ok()?;
             real.strip_prefix(dir).ok()?.join(file.file_name()?)
         }
     };

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -36,8 +39,12 @@ pub(super) struct Caches {
     databases: HashMap<PathBuf, (String, Vec<Found>)>,
     /// For each directory that isn't the root's by its name, whether it is by links.
     by_links: HashMap<PathBuf, bool>,
+    /// One of them is where nothing answers: no others are looked at.
+    hangs: bool,
 }
 
+/// How long a path that somebody else has named may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// So many directories are held open during a look.
 const DIRS_MAX: usize = 64;
 
@@ -107,8 +114,16 @@ impl Look<'_> {
         if let Some(known) = self.caches.by_links.get(cwd) {
             return *known;
         }
-        let real = cwd.is_absolute().then(|| cwd.canonicalize());
-        let ours = matches!(real, Some(Ok(real)) if is_within(&real, self.root));
+        if self.caches.hangs || !cwd.is_absolute() {
+            return false;
+        }
+        let ours = match real(cwd) {
+            Some(real) => real.is_ok_and(|real| is_within(&real, self.root)),
+            None => {
+                self.caches.hangs = true;
+                false
+            }
+        };
         self.caches.by_links.insert(cwd.to_owned(), ours);
         ours
     }
@@ -263,6 +278,22 @@ impl Look<'_> {
     }
 }
 
+/// Where a path leads that somebody else has named. It may be on a file system that doesn't answer: `None` when that takes too
+/// long, and a thread stays behind that waits for it.
+pub(super) fn real(path: &Path) -> Option<io::Result<PathBuf>> {
+    let path = path.to_owned();
+    in_time(PATIENCE, move || path.canonicalize())
+}
+
+fn in_time<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::Builder::new().name("look".into());
+    // Nobody may wait for it any more when it is done.
+    let started = worker.spawn(move || drop(sender.send(work())));
+    started.ok()?;
+    receiver.recv_timeout(patience).ok()
+}
+
 /// A transcript is a plain file of ours; anything else is somebody's arrangement that isn't understood here.
 pub(super) fn check_owned(stat: &Stat) -> io::Result<()> {
     if stat.kind != FileType::File {
@@ -300,4 +331,20 @@ pub(super) fn is_plain(session: &str) -> bool {
         && session.len() <= 128
         && !session.starts_with(['-', '.'])
         && session.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_answer_is_not_waited_for() {
+        let (release, wait) = mpsc::channel::<()>();
+        let hangs = in_time(Duration::from_millis(10), move || wait.recv());
+        assert!(hangs.is_none());
+        drop(release);
+        assert_eq!(in_time(Duration::from_secs(60), || 7), Some(7));
+        assert!(real(Path::new("/nonexistent/here")).unwrap().is_err());
+        assert_eq!(real(Path::new("/")).unwrap().unwrap(), Path::new("/"));
+    }
 }
