@@ -4,6 +4,7 @@
 
 mod architecture;
 mod back_pressure;
+mod bounds;
 mod cases_git;
 mod cases_hooks;
 mod cases_loss;

@@ -27,7 +27,9 @@ mod wire;
 
 pub use daemon::Daemon;
 pub use process::{Finished, Guarded, finish, start};
-pub use process_facts::{Used, anonymous_bytes, descriptors, resident_bytes, used, watches};
+pub use process_facts::{
+    Used, anonymous_bytes, descriptors, forget_peak, peak_bytes, read_bytes, resident_bytes, used, watches,
+};
 pub use project::{Project, keys};
 pub use random::Random;
 pub use sandbox::Sandbox;

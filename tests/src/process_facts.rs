@@ -18,6 +18,28 @@ pub fn resident_bytes(pid: Pid) -> u64 {
     kib(pid, "VmRSS:") * 1024
 }
 
+/// The most bytes of memory that were resident at once since [`forget_peak`].
+#[must_use]
+pub fn peak_bytes(pid: Pid) -> u64 {
+    kib(pid, "VmHWM:") * 1024
+}
+
+/// Begins to look for a new peak.
+///
+/// # Panics
+/// When the process doesn't run.
+pub fn forget_peak(pid: Pid) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the process runs");
+}
+
+/// So many bytes it has asked files, sockets and pipes for, whether or not a disk was needed.
+#[must_use]
+pub fn read_bytes(pid: Pid) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("the process runs");
+    let rchar = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    rchar.and_then(|n| n.parse().ok()).expect("a number")
+}
+
 fn kib(pid: Pid, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(field));

@@ -1,5 +1,6 @@
 //! What differs between two recorded trees. Directories with equal ids aren't opened, so the cost is that of what differs.
 
+mod binary;
 pub mod patch;
 
 use crate::error::Result;

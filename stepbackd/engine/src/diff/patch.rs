@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::diff::Change;
+use crate::diff::{Change, binary};
 use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node};
 use crate::oid::{ObjectKind, Oid};
@@ -10,7 +10,7 @@ use crate::path::TreePath;
 use crate::store::Store;
 use crate::store::textdiff::{self, Body};
 
-/// Files above so many bytes aren't compared by lines: they are named as binary. An export still carries them.
+/// Files above so many bytes aren't compared by lines, nor held: they are named as binary. An export carries them whole.
 pub const TEXT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Lines of one changed file.
@@ -47,8 +47,27 @@ pub fn write(store: &Store, change: &Change, purpose: Purpose, to: &mut dyn Writ
     let old = change.old.as_ref().filter(|n| is_patchable(n));
     let new = change.new.as_ref().filter(|n| is_patchable(n));
     let mut part = |old: Option<&Node>, new: Option<&Node>| -> Result<()> {
-        let text = file_patch(store, &change.path, old, new, purpose)?;
-        to.write_all(&text).at(change.path.as_path())
+        let ends = (old, old.and_then(content));
+        write_patch(
+            to,
+            store,
+            &change.path,
+            ends,
+            (new, new.and_then(content)),
+            purpose,
+        )
+        .map_err(|e| match e {
+            Failed::Io(source) => Error::Io {
+                path: change.path.as_path().to_owned(),
+                source,
+            },
+            // It doesn't know what it writes for.
+            Failed::Engine(Error::Io { path, source }) if path.as_os_str().is_empty() => Error::Io {
+                path: change.path.as_path().to_owned(),
+                source,
+            },
+            Failed::Engine(e) => e,
+        })
     };
     match (old, new) {
         (None, None) => Ok(()),
@@ -70,6 +89,12 @@ pub fn line_counts(store: &Store, change: &Change) -> Result<LineCounts> {
     let new = change.new.as_ref().and_then(content);
     if old == new {
         return Ok(LineCounts::default());
+    }
+    if is_large(store, old, new)? {
+        return Ok(LineCounts {
+            binary: true,
+            ..LineCounts::default()
+        });
     }
     match body(store, old, new, Purpose::Reading)? {
         Body::Text(hunks) => Ok(LineCounts {
@@ -133,40 +158,24 @@ fn git_mode(node: &Node) -> u32 {
     node.git_mode().expect("files and links have a git mode")
 }
 
-fn body(store: &Store, old: Option<Oid>, new: Option<Oid>, purpose: Purpose) -> Result<Body> {
-    let load = |oid: Option<Oid>| -> Result<Option<Vec<u8>>> {
-        let Some(oid) = oid else {
-            return Ok(Some(Vec::new()));
-        };
-        if purpose == Purpose::Reading && store.blob_size(oid)? > TEXT_BYTES_MAX {
-            return Ok(None);
+/// Whether one of them isn't to be held.
+fn is_large(store: &Store, old: Option<Oid>, new: Option<Oid>) -> Result<bool> {
+    for oid in [old, new].into_iter().flatten() {
+        if store.blob_size(oid)? > TEXT_BYTES_MAX {
+            return Ok(true);
         }
-        store.read(oid, ObjectKind::Blob).map(Some)
-    };
-    match (load(old)?, load(new)?) {
-        (Some(a), Some(b)) => textdiff::compare(store.path(), &a, &b, purpose == Purpose::Applying),
-        _ => Ok(Body::Binary(None)),
     }
+    Ok(false)
 }
 
-fn file_patch(
-    store: &Store,
-    path: &TreePath,
-    old: Option<&Node>,
-    new: Option<&Node>,
-    purpose: Purpose,
-) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let old_id = old.and_then(content);
-    let new_id = new.and_then(content);
-    write_patch(&mut text, store, path, (old, old_id), (new, new_id), purpose).map_err(|e| match e {
-        Failed::Engine(e) => e,
-        Failed::Io(source) => Error::Io {
-            path: path.as_path().to_owned(),
-            source,
-        },
-    })?;
-    Ok(text)
+fn body(store: &Store, old: Option<Oid>, new: Option<Oid>, purpose: Purpose) -> Result<Body> {
+    let load = |oid: Option<Oid>| oid.map_or(Ok(Vec::new()), |oid| store.read(oid, ObjectKind::Blob));
+    textdiff::compare(
+        store.path(),
+        &load(old)?,
+        &load(new)?,
+        purpose == Purpose::Applying,
+    )
 }
 
 enum Failed {
@@ -189,7 +198,7 @@ impl From<Error> for Failed {
 type End<'a> = (Option<&'a Node>, Option<Oid>);
 
 fn write_patch(
-    text: &mut Vec<u8>,
+    text: &mut dyn Write,
     store: &Store,
     path: &TreePath,
     (old, old_id): End<'_>,
@@ -207,7 +216,10 @@ fn write_patch(
     if old_id == new_id {
         return Ok(());
     }
-    let found = body(store, old_id, new_id, purpose)?;
+    let found = match is_large(store, old_id, new_id)? {
+        true => Body::Binary(None),
+        false => body(store, old_id, new_id, purpose)?,
+    };
     let full = matches!(found, Body::Binary(_));
     write!(text, "index {}..{}", short(old_id, full), short(new_id, full))?;
     match (old, new) {
@@ -223,6 +235,7 @@ fn write_patch(
             text.write_all(&hunks.body)?;
         }
         Body::Binary(Some(body)) => text.write_all(&body)?,
+        Body::Binary(None) if purpose == Purpose::Applying => binary::write(store, old_id, new_id, text)?,
         Body::Binary(None) => writeln!(text, "Binary files {from} and {to} differ")?,
     }
     Ok(())
