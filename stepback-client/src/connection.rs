@@ -2,21 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::socket::getsockopt;
-#[cfg(not(target_os = "linux"))]
-use nix::sys::socket::sockopt::LocalPeerCred;
-#[cfg(target_os = "linux")]
-use nix::sys::socket::sockopt::PeerCredentials;
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{Answer, Hello, Item, MAGIC, Note, PROTOCOL, Progress, Reply, Request, Welcome};
 
+use crate::dial::{check_peer, connect};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::process;
@@ -31,8 +26,8 @@ const SOON: Duration = Duration::from_secs(5);
 /// How long the service manager may take to start a daemon. It says so once that answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most bytes of a socket's path that a `sockaddr_un` surely takes on every system.
-const SUN_PATH_MAX: usize = 100;
+/// So many bytes are asked for at once. The daemon sends short parts together.
+const READ_BYTES: usize = 64 * 1024;
 
 /// What is at a socket.
 #[derive(Debug)]
@@ -188,7 +183,7 @@ impl Endpoint {
 /// # Errors
 /// As [`Endpoint::probe`].
 pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
-    let stream = match connect(socket) {
+    let stream = match connect(socket, patience) {
         Ok(stream) => stream,
         Err(e)
             if matches!(
@@ -199,6 +194,10 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
             return Ok(Probe::Absent);
         }
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Probe::Absent),
+        Err(e) if timed_out(&e) => {
+            let why = format!("{}: it takes no connections", socket.display());
+            return Err(Error::silent(why));
+        }
         Err(source) => {
             return Err(Error::Io {
                 path: socket.to_owned(),
@@ -208,7 +207,7 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
     };
     check_peer(&stream, socket)?;
     let mut connection = Connection {
-        stream: BufReader::new(stream),
+        stream: BufReader::with_capacity(READ_BYTES, stream),
     };
     connection.limit(Some(patience))?;
     let welcome = match connection.hello() {
@@ -225,6 +224,7 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
         }
     };
     connection.limit(None)?;
+    connection.may_send_for_ever()?;
     Ok(if welcome.protocol == PROTOCOL {
         Probe::Ready(connection)
     } else {
@@ -255,6 +255,14 @@ impl Connection {
         self.stream
             .get_ref()
             .set_read_timeout(wait)
+            .map_err(|e| Error::Lost(e.into()))
+    }
+
+    /// A large request is taken when the daemon has room for it.
+    fn may_send_for_ever(&self) -> Result<()> {
+        self.stream
+            .get_ref()
+            .set_write_timeout(None)
             .map_err(|e| Error::Lost(e.into()))
     }
 
@@ -301,26 +309,6 @@ impl Connection {
     }
 }
 
-/// Whoever listens must be our own user: nobody else is told our paths, nor believed.
-fn check_peer(stream: &UnixStream, socket: &Path) -> Result<()> {
-    #[cfg(target_os = "linux")]
-    let peer = getsockopt(stream, PeerCredentials).map(|peer| peer.uid());
-    #[cfg(not(target_os = "linux"))]
-    let peer = getsockopt(stream, LocalPeerCred).map(|peer| peer.uid());
-    let peer = peer.map_err(|e| Error::Io {
-        path: socket.to_owned(),
-        source: e.into(),
-    })?;
-    let me = nix::unistd::geteuid().as_raw();
-    if peer == me {
-        return Ok(());
-    }
-    Err(Error::Stranger {
-        socket: socket.to_owned(),
-        who: peer,
-    })
-}
-
 /// Whether the other side closed, as a daemon does that ends.
 fn hung_up(e: &io::Error) -> bool {
     matches!(
@@ -339,22 +327,6 @@ fn silence(e: &io::Error) -> String {
     } else {
         e.to_string()
     }
-}
-
-/// Connects to a socket whose path may be longer than the kernel's address structure.
-fn connect(socket: &Path) -> io::Result<UnixStream> {
-    if socket.as_os_str().len() <= SUN_PATH_MAX {
-        return UnixStream::connect(socket);
-    }
-    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
-        return UnixStream::connect(socket);
-    };
-    let dir = File::open(dir)?;
-    UnixStream::connect(
-        Path::new("/proc/self/fd")
-            .join(dir.as_raw_fd().to_string())
-            .join(name),
-    )
 }
 
 #[cfg(test)]

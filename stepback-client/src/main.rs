@@ -16,6 +16,7 @@ mod commands;
 mod confined;
 mod confirm;
 mod connection;
+mod dial;
 mod doctor;
 mod environment;
 mod error;
