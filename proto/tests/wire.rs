@@ -100,6 +100,11 @@ fn requests_and_answers_of_protocol_1() {
             "00"
         )
     );
+    let current = Answer::Item(Item::Current(7));
+    assert_eq!(
+        hex(&frame::encode(&current).unwrap()),
+        concat!("01000000", "0e000000", "0700000000000000")
+    );
     let prune = Request {
         place: WirePath(b"/p".to_vec()),
         verb: Verb::Prune {

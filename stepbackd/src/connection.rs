@@ -112,7 +112,6 @@ pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), En
         request,
     } = introduced;
     let stops = request.verb == Verb::Shutdown;
-    let what = handler::what(&request.verb);
     let progress = Arc::new(Progress::default());
     let (to, mut answers) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
     let work = tokio::spawn(handler::handle(
@@ -128,17 +127,9 @@ pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), En
     loop {
         tokio::select! {
             answer = answers.next() => match answer {
-                Some(answer) => {
-                    let last = matches!(answer, Answer::Done(_) | Answer::Failed(_));
-                    match writer.send(&answer).await {
-                        Err(Ended::Frame(e @ FrameError::TooLarge(_))) => {
-                            let failure = convert::fail(FailureKind::Internal, format!("the answer: {e}"), "");
-                            writer.send(&Answer::Failed(failure)).await?;
-                            return Err(e.into());
-                        }
-                        sent => sent?,
-                    }
-                    if last {
+                Some(batch) => {
+                    writer.0.write_all(&batch.frames).await?;
+                    if batch.last {
                         break;
                     }
                 }
@@ -148,7 +139,7 @@ pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), En
                 let (done, total) = progress.get();
                 if (done, total) != told {
                     told = (done, total);
-                    let what = what.into();
+                    let what = answers.doing().into();
                     writer.send(&Answer::Progress(stepback_proto::Progress { what, done, total })).await?;
                 }
             }

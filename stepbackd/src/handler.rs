@@ -23,7 +23,7 @@ use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
-use crate::root::{self, PUTTING_BACK, Root, gaps};
+use crate::root::{self, Root, Told, gaps};
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -92,22 +92,6 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
             })
             .await;
         }
-    }
-}
-
-/// What is being done for `verb` when it takes long.
-pub const fn what(verb: &Verb) -> &'static str {
-    match verb {
-        Verb::Attach(_) => "indexing",
-        Verb::Rewind { .. }
-        | Verb::RewindAs { .. }
-        | Verb::Restore { .. }
-        | Verb::Redo { .. }
-        | Verb::Recover { .. } => PUTTING_BACK,
-        Verb::Status { .. } => "verifying",
-        Verb::Cat { .. } | Verb::ExportPatch { .. } | Verb::ExportTar { .. } => "reading",
-        Verb::Forget { .. } => "purging",
-        _ => "scanning",
     }
 }
 
@@ -389,7 +373,16 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
                 root: None,
             }))));
         };
-        let (mut status, not_captured) = root.status(OPEN_PATIENCE);
+        let Told {
+            mut status,
+            current,
+            not_captured,
+        } = root.status(OPEN_PATIENCE);
+        if let Some(n) = current
+            && answers.item(Item::Current(n)).is_err()
+        {
+            return;
+        }
         for path in &*not_captured {
             if answers.item(convert::not_captured(path)).is_err() {
                 return;

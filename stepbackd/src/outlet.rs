@@ -1,12 +1,12 @@
-//! From an actor to a client: a short queue, and a file behind it for what a slow client doesn't take, so that no client
-//! ever holds an actor up, and no answer is ever held in memory as a whole.
+//! From an actor to a client: frames in batches, a short queue of these, and a file behind it for what a slow client doesn't
+//! take, so that no client ever holds an actor up, and no answer is ever held in memory as a whole.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use stepback_proto::frame::{self, FrameError};
@@ -17,8 +17,15 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::convert;
 
-/// Answers on the way to one client. With the largest ones this is 1 MiB.
+/// Batches on the way to one client.
 const QUEUE_MAX: usize = 8;
+
+/// The most bytes of a batch, but for a single frame that is larger: a list is a few writes rather than hundreds, and what
+/// one client makes us hold is 1 MiB.
+const BATCH_BYTES_MAX: usize = CHUNK_BYTES_MAX;
+
+/// What came so long ago goes together with what comes now.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// How long an actor waits for a client that doesn't read, in all for a request.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,13 +43,46 @@ pub struct Gone;
 /// Where an actor puts its answers. Dropping it ends the answer.
 #[derive(Debug)]
 pub struct Outlet {
-    sender: mpsc::Sender<Answer>,
+    sender: mpsc::Sender<Batch>,
+    batch: Batch,
+    /// When the first frame of the batch came.
+    since: Option<Instant>,
+    /// The last frame has been said.
+    ended: bool,
     runtime: Handle,
     spool: PathBuf,
     /// What is left of [`PATIENCE`].
     patience: Duration,
     spilled: Spilled,
     shared: Arc<Shared>,
+}
+
+/// Whole frames.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Of which it consists, as they are written.
+    pub frames: Vec<u8>,
+    /// The last frame ends the answer.
+    pub last: bool,
+}
+
+impl Batch {
+    /// Adds a frame, if it is none that is too large.
+    fn add(&mut self, answer: &Answer) -> Result<(), FrameError> {
+        frame::write(&mut self.frames, answer)?;
+        self.last = matches!(answer, Answer::Done(_) | Answer::Failed(_));
+        Ok(())
+    }
+
+    /// One frame; of one that is too large, what is wrong with it.
+    fn of(answer: &Answer) -> Self {
+        let mut batch = Self::default();
+        if let Err(e) = batch.add(answer) {
+            let failure = convert::fail(FailureKind::Internal, format!("the answer: {e}"), LOGS_HINT);
+            batch.add(&Answer::Failed(failure)).expect("a short frame");
+        }
+        batch
+    }
 }
 
 /// What a client hasn't taken, nor the queue.
@@ -70,7 +110,7 @@ pub enum Rest {
 /// Where a connection takes them.
 #[derive(Debug)]
 pub struct Inlet {
-    receiver: mpsc::Receiver<Answer>,
+    receiver: mpsc::Receiver<Batch>,
     shared: Arc<Shared>,
 }
 
@@ -78,6 +118,7 @@ pub struct Inlet {
 struct Shared {
     handed_over: Mutex<Option<Rest>>,
     may_be_cancelled: AtomicBool,
+    doing: OnceLock<&'static str>,
 }
 
 /// A new pair; `spool` is a private directory for files.
@@ -86,6 +127,9 @@ pub fn pair(runtime: Handle, spool: PathBuf) -> (Outlet, Inlet) {
     let shared = Arc::new(Shared::default());
     let outlet = Outlet {
         sender,
+        batch: Batch::default(),
+        since: None,
+        ended: false,
         runtime,
         spool,
         patience: PATIENCE,
@@ -96,62 +140,90 @@ pub fn pair(runtime: Handle, spool: PathBuf) -> (Outlet, Inlet) {
 }
 
 impl Outlet {
-    /// Sends one part. Blocks for a moment at most. Not to be called on a thread of the runtime.
+    /// Sends one part, together with others that come soon. Blocks for a moment at most. Not to be called on a thread of
+    /// the runtime.
     ///
     /// # Errors
     /// [`Gone`] when nobody will read it.
-    pub fn send(&mut self, answer: Answer) -> Result<(), Gone> {
-        if self.sender.is_closed() {
+    pub fn send(&mut self, answer: &Answer) -> Result<(), Gone> {
+        if self.sender.is_closed() || self.ended {
             return Err(Gone);
         }
-        if !matches!(self.spilled, Spilled::Nothing) {
-            return self.spill(&answer);
+        let mut more = Batch::of(answer);
+        if self.batch.frames.len() + more.frames.len() > BATCH_BYTES_MAX {
+            self.flush()?;
         }
-        let answer = match self.sender.try_send(answer) {
+        self.ended = more.last;
+        if self.batch.frames.is_empty() {
+            self.batch = more;
+        } else {
+            self.batch.frames.append(&mut more.frames);
+            self.batch.last = more.last;
+        }
+        let now = Instant::now();
+        let waited = now.duration_since(*self.since.get_or_insert(now));
+        if self.ended || waited >= LINGER {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has come together.
+    fn flush(&mut self) -> Result<(), Gone> {
+        self.since = None;
+        let batch = std::mem::take(&mut self.batch);
+        if batch.frames.is_empty() {
+            return Ok(());
+        }
+        if !matches!(self.spilled, Spilled::Nothing) {
+            return self.spill(&batch);
+        }
+        let batch = match self.sender.try_send(batch) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Closed(_)) => return Err(Gone),
-            Err(TrySendError::Full(answer)) => answer,
+            Err(TrySendError::Full(batch)) => batch,
         };
         let started = Instant::now();
         let free = async { tokio::time::timeout(self.patience, self.sender.reserve()).await };
         let late = match self.runtime.block_on(free) {
             Ok(Ok(permit)) => {
-                permit.send(answer);
+                permit.send(batch);
                 None
             }
             Ok(Err(_)) => return Err(Gone),
-            Err(_) => Some(answer),
+            Err(_) => Some(batch),
         };
         self.patience = self.patience.saturating_sub(started.elapsed());
-        late.map_or(Ok(()), |answer| self.spill(&answer))
+        late.map_or(Ok(()), |batch| self.spill(&batch))
     }
 
     /// Puts it behind what was spilled before. Whatever goes wrong, what the client gets stays whole frames.
-    fn spill(&mut self, answer: &Answer) -> Result<(), Gone> {
+    fn spill(&mut self, batch: &Batch) -> Result<(), Gone> {
         if let Spilled::Nothing = self.spilled {
             self.spilled = match unnamed_file(&self.spool) {
                 Ok(file) => Spilled::File {
                     file,
                     room: SPOOL_BYTES_MAX,
                 },
-                Err(e) => self.lost(&e.into()),
+                Err(e) => self.lost(&e),
             };
         }
         let Spilled::File { file, room } = &mut self.spilled else {
             return Err(Gone);
         };
-        if let Err(e) = append(file, room, answer) {
+        if let Err(e) = append(file, room, batch) {
             self.spilled = self.lost(&e);
             return Err(Gone);
         }
         Ok(())
     }
 
-    fn lost(&self, error: &FrameError) -> Spilled {
+    fn lost(&self, error: &io::Error) -> Spilled {
         tracing::warn!("an answer is given up: {}: {error}", self.spool.display());
-        let kind = match error {
-            FrameError::Io(e) if is_full(e) => FailureKind::NoSpace,
-            _ => FailureKind::Internal,
+        let kind = if is_full(error) {
+            FailureKind::NoSpace
+        } else {
+            FailureKind::Internal
         };
         let message = format!("the answer wasn't read, and couldn't be kept: {error}");
         Spilled::Lost(Box::new(convert::fail(kind, message, LOST_HINT)))
@@ -162,12 +234,17 @@ impl Outlet {
         self.shared.may_be_cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// What is being done, in a word, while it takes long. The first word stands.
+    pub fn says(&self, doing: &'static str) {
+        self.shared.doing.get_or_init(|| doing);
+    }
+
     /// Sends an item.
     ///
     /// # Errors
     /// As [`Self::send`].
     pub fn item(&mut self, item: Item) -> Result<(), Gone> {
-        self.send(Answer::Item(item))
+        self.send(&Answer::Item(item))
     }
 
     /// Sends one part when the client takes it: for answers without end, from a task.
@@ -175,7 +252,7 @@ impl Outlet {
     /// # Errors
     /// As [`Self::send`].
     pub async fn follow(&self, answer: Answer) -> Result<(), Gone> {
-        self.sender.send(answer).await.map_err(|_| Gone)
+        self.sender.send(Batch::of(&answer)).await.map_err(|_| Gone)
     }
 
     /// Waits until the client goes away.
@@ -185,10 +262,11 @@ impl Outlet {
 
     /// Ends the answer. A client that has gone away needs none.
     pub fn finish(mut self, result: Result<Reply, Failure>) {
-        if let (Spilled::Lost(failure), Ok(_)) = (&mut self.spilled, &result) {
+        let is_done = result.is_ok();
+        let _ = self.send(&last(result));
+        if let (Spilled::Lost(failure), true) = (&mut self.spilled, is_done) {
             failure.message = format!("it is done, but {}", failure.message);
         }
-        let _ = self.send(last(result));
     }
 
     /// Ends the answer when the client takes it: for one of which nothing else was sent, or all by [`Self::follow`].
@@ -210,17 +288,24 @@ impl Drop for Outlet {
         if std::thread::panicking() {
             // Otherwise the client would only see that the connection ends.
             let failure = convert::fail(FailureKind::Internal, "an internal error", LOGS_HINT);
-            if matches!(self.spilled, Spilled::Nothing) {
-                let _ = self.sender.try_send(Answer::Failed(failure));
+            let told = matches!(self.spilled, Spilled::Nothing)
+                && self
+                    .sender
+                    .try_send(Batch::of(&Answer::Failed(failure.clone())))
+                    .is_ok();
+            if told {
                 return;
             }
             self.spilled = Spilled::Lost(Box::new(failure));
+        } else {
+            // One that ends without a last word has nobody to say it to.
+            let _ = self.flush();
         }
         let rest = match std::mem::replace(&mut self.spilled, Spilled::Nothing) {
             Spilled::Nothing => return,
             Spilled::File { mut file, .. } => match file.rewind() {
                 Ok(()) => Rest::File(file),
-                Err(e) => match self.lost(&e.into()) {
+                Err(e) => match self.lost(&e) {
                     Spilled::Lost(failure) => Rest::Lost(*failure),
                     Spilled::Nothing | Spilled::File { .. } => return,
                 },
@@ -237,14 +322,19 @@ impl Drop for Outlet {
 }
 
 impl Inlet {
-    /// The next part; `None` after the last one in the queue: [`Self::rest`] may have more.
-    pub async fn next(&mut self) -> Option<Answer> {
+    /// The next frames; `None` after the last one in the queue: [`Self::rest`] may have more.
+    pub async fn next(&mut self) -> Option<Batch> {
         self.receiver.recv().await
     }
 
     /// Whether the work shall be cancelled when the client goes away.
     pub fn may_be_cancelled(&self) -> bool {
         self.shared.may_be_cancelled.load(Ordering::Relaxed)
+    }
+
+    /// What is being done; nothing yet while the work waits for its turn.
+    pub fn doing(&self) -> &'static str {
+        self.shared.doing.get().copied().unwrap_or("waiting")
     }
 
     /// Once [`Self::next`] gave `None`: what was put aside.
@@ -308,15 +398,12 @@ impl Write for Bytes<'_> {
     }
 }
 
-fn append(file: &mut File, room: &mut u64, answer: &Answer) -> Result<(), FrameError> {
-    let mut bytes = Vec::new();
-    frame::write(&mut bytes, answer)?;
-    *room = room.checked_sub(bytes.len() as u64).ok_or_else(|| {
+fn append(file: &mut File, room: &mut u64, batch: &Batch) -> io::Result<()> {
+    *room = room.checked_sub(batch.frames.len() as u64).ok_or_else(|| {
         let gib = SPOOL_BYTES_MAX >> 30;
         io::Error::other(format!("more than {gib} GiB wait to be read"))
     })?;
-    file.write_all(&bytes)?;
-    Ok(())
+    file.write_all(&batch.frames)
 }
 
 fn is_full(error: &io::Error) -> bool {

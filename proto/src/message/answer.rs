@@ -70,6 +70,8 @@ pub enum Item {
     },
     /// A conversation that belongs to the target of an operation.
     Conversation(ConversationLine),
+    /// Of `status`: the checkpoint that equals the tree as it was seen last.
+    Current(u64),
 }
 
 /// What `watch` tells.

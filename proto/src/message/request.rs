@@ -31,7 +31,7 @@ pub enum Verb {
     },
     /// Every root: `Item::Root`s, then `Reply::Empty`.
     Roots,
-    /// This root and the daemon: `Item::NotCaptured`s, then `Reply::Status`.
+    /// This root and the daemon: `Item::Current` if one equals the tree, `Item::NotCaptured`s, then `Reply::Status`.
     Status {
         /// Also check the store's integrity.
         verify: bool,

@@ -31,17 +31,19 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     let Reply::Status(answer) = reply else {
         return Err(Error::Unexpected("status"));
     };
-    let not_captured: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::NotCaptured(path) => Some(path),
-            _ => None,
-        })
-        .collect();
+    let mut not_captured = Vec::new();
+    let mut current = None;
+    for item in items {
+        match item {
+            Item::NotCaptured(path) => not_captured.push(path),
+            Item::Current(n) => current = Some(n),
+            _ => {}
+        }
+    }
     if app.printer.json {
         app.printer.json(&json::status(&answer, &not_captured))?;
     } else {
-        let current = current(app, &answer);
+        let current = current.filter(|_| is_at_rest(&answer));
         let place = shown(&app.place()?.into());
         app.printer.text(&status::text(
             &answer,
@@ -70,21 +72,10 @@ fn unprotected(app: &App, error: &Error) -> Result<Option<String>> {
     })
 }
 
-/// The checkpoint that equals the directory; `None` too where that can't be asked, or where the answer would have to wait
-/// for work that is under way: whether a directory is protected is said at once.
-fn current(app: &App, status: &Status) -> Option<u64> {
-    let root = status.root.as_ref()?;
-    let is_busy = root.progress.is_some() || root.settled == Some(false);
-    if is_busy || matches!(root.state, RootState::Indexing | RootState::Failed) {
-        return None;
-    }
-    let list = Verb::List {
-        limit: Some(1),
-        session: None,
-        path: None,
-    };
-    match app.ask(list, &mut |_| Ok(())) {
-        Ok(Reply::List { current, .. }) => current,
-        _ => None,
-    }
+/// Whether what the daemon saw last is what is there now.
+fn is_at_rest(status: &Status) -> bool {
+    status.root.as_ref().is_some_and(|root| {
+        let is_busy = root.progress.is_some() || root.settled == Some(false);
+        !is_busy && !matches!(root.state, RootState::Indexing | RootState::Failed)
+    })
 }

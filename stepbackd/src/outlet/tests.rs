@@ -28,8 +28,8 @@ fn what_a_client_does_not_take_goes_to_a_file() {
         Answer::Done(Reply::Empty) => done += 1,
         other => panic!("{other:?}"),
     };
-    while let Some(answer) = runtime.block_on(inlet.next()) {
-        take(answer);
+    while let Some(batch) = runtime.block_on(inlet.next()) {
+        frames(&batch).into_iter().for_each(&mut take);
     }
     let Some(Rest::File(mut file)) = inlet.rest() else {
         panic!("the queue holds less than this")
@@ -38,6 +38,44 @@ fn what_a_client_does_not_take_goes_to_a_file() {
         take(answer);
     }
     assert!(done == 1 && got == bytes);
+}
+
+fn frames(batch: &Batch) -> Vec<Answer> {
+    let mut from = batch.frames.as_slice();
+    std::iter::from_fn(|| frame::read(&mut from).unwrap()).collect()
+}
+
+#[test]
+fn what_comes_together_goes_together() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (mut outlet, mut inlet) = pair(runtime.handle().clone(), "/nowhere".into());
+    outlet.item(Item::Bytes(vec![1])).unwrap();
+    outlet.since = Some(Instant::now() + Duration::from_secs(60));
+    outlet.item(Item::Bytes(vec![2])).unwrap();
+    outlet.item(Item::Bytes(vec![3; CHUNK_BYTES_MAX])).unwrap();
+    let first = runtime.block_on(inlet.next()).unwrap();
+    assert_eq!(frames(&first).len(), 2, "the third has no room beside them");
+    outlet.since = Some(Instant::now() - LINGER);
+    outlet.item(Item::Bytes(vec![4])).unwrap();
+    outlet.finish(Ok(Reply::Empty));
+    let mut rest = Vec::new();
+    while let Some(batch) = runtime.block_on(inlet.next()) {
+        assert!(batch.frames.len() <= BATCH_BYTES_MAX + 100);
+        rest.extend(frames(&batch));
+    }
+    assert_eq!(rest.len(), 3);
+    assert_eq!(rest.last(), Some(&Answer::Done(Reply::Empty)));
+}
+
+#[test]
+fn an_answer_too_large_for_a_frame_ends_with_the_reason() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (mut outlet, mut inlet) = pair(runtime.handle().clone(), "/nowhere".into());
+    let large = Item::Bytes(vec![0; stepback_proto::FRAME_BYTES_MAX + 1]);
+    assert_eq!(outlet.item(large), Ok(()));
+    assert_eq!(outlet.item(Item::Bytes(vec![1])), Err(Gone));
+    let batch = runtime.block_on(inlet.next()).unwrap();
+    assert!(batch.last && matches!(frames(&batch)[..], [Answer::Failed(_)]));
 }
 
 /// A full queue, and nobody who reads.
@@ -50,6 +88,7 @@ fn stuck(spool: PathBuf) -> (tokio::runtime::Runtime, Outlet, Inlet) {
     let (mut outlet, inlet) = pair(runtime.handle().clone(), spool);
     for _ in 0..QUEUE_MAX {
         outlet.item(Item::Bytes(vec![1])).unwrap();
+        outlet.flush().unwrap();
     }
     (runtime, outlet, inlet)
 }
@@ -73,10 +112,12 @@ fn the_patience_is_for_the_whole_answer() {
         inlet
     });
     outlet.item(Item::Bytes(vec![2])).unwrap();
+    outlet.flush().unwrap();
     let inlet = runtime.block_on(reader).unwrap();
     assert!(outlet.patience < PATIENCE, "{:?}", outlet.patience);
     outlet.patience = Duration::ZERO;
     outlet.item(Item::Bytes(vec![3])).unwrap();
+    outlet.flush().unwrap();
     outlet.finish(Ok(Reply::Empty));
     assert!(matches!(rest_of(&runtime, inlet), Rest::File(_)));
 }
@@ -90,12 +131,14 @@ fn an_answer_that_cannot_be_kept_ends_with_the_reason() {
         outlet.patience = Duration::ZERO;
         if spool.exists() {
             outlet.item(Item::Bytes(vec![2])).unwrap();
+            outlet.flush().unwrap();
             let Spilled::File { room, .. } = &mut outlet.spilled else {
                 panic!("no file")
             };
             *room = 3;
         }
-        assert_eq!(outlet.item(Item::Bytes(vec![3])), Err(Gone));
+        outlet.item(Item::Bytes(vec![3])).unwrap();
+        assert_eq!(outlet.flush(), Err(Gone));
         outlet.finish(Ok(Reply::Empty));
         let Rest::Lost(failure) = rest_of(&runtime, inlet) else {
             panic!("a part of the frames")
@@ -114,7 +157,8 @@ fn a_panic_is_told() {
     });
     assert!(thread.join().is_err());
     let told = runtime.block_on(inlet.next());
-    assert!(matches!(told, Some(Answer::Failed(_))), "{told:?}");
+    let told = frames(&told.expect("a last word"));
+    assert!(matches!(told[..], [Answer::Failed(_)]), "{told:?}");
     assert!(runtime.block_on(inlet.next()).is_none());
 }
 

@@ -188,7 +188,7 @@ impl Actor {
             }
             match wake {
                 Wake::Errand(errand) => {
-                    if self.errand(errand) {
+                    if self.errand(*errand) {
                         break;
                     }
                 }

@@ -118,6 +118,7 @@ impl Actor {
         };
         let started = Instant::now();
         let may_be_cancelled = job.may_be_cancelled();
+        answers.says(job.what());
         self.root.works_on(Some(Work {
             what: job.what(),
             progress: Arc::clone(&progress),
@@ -319,7 +320,7 @@ impl Actor {
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {
         let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
         let settled = self.root.mailbox.is_settled();
-        let (mut status, _) = self.root.status(Duration::ZERO);
+        let mut status = self.root.status(Duration::ZERO).status;
         add_agents(&self.daemon, &self.root, &mut status);
         status.progress = None;
         status.settled = status.settled.map(|_| settled);

@@ -228,6 +228,7 @@ impl Job {
             Self::Operate(_, _, Consent::Yes | Consent::YesTo(_)) | Self::Recover { .. } => PUTTING_BACK,
             Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_) => "reading",
             Self::Forget { .. } => "purging",
+            Self::Prune { .. } => "pruning",
             _ => "scanning",
         }
     }

@@ -57,7 +57,7 @@ pub enum End {
 #[derive(Debug)]
 pub enum Wake {
     /// A job.
-    Errand(Errand),
+    Errand(Box<Errand>),
     /// The time that was asked for, or that a burst is due.
     Time,
     /// The settings were read again.
@@ -293,7 +293,7 @@ impl Mailbox {
                 return Wake::Time;
             }
             if let Some(errand) = state.errands.pop_front() {
-                return Wake::Errand(errand);
+                return Wake::Errand(Box::new(errand));
             }
             if state.rest && state.pending.is_empty() {
                 state.rest = false;

@@ -81,6 +81,8 @@ pub struct Root {
 #[derive(Debug)]
 struct Known {
     status: RootStatus,
+    /// The checkpoint that equals the tree.
+    current: Option<u64>,
     not_captured: Arc<[NotCaptured]>,
     /// Which directory the root is, once the engine was open.
     whereabouts: Option<Whereabouts>,
@@ -88,6 +90,17 @@ struct Known {
     agents: Vec<SessionId>,
     /// The engine was open (or couldn't be opened) when it was told.
     opened: bool,
+}
+
+/// How a root is.
+#[derive(Debug)]
+pub struct Told {
+    /// What the actor told last, corrected.
+    pub status: RootStatus,
+    /// The checkpoint that equals the tree as it was seen last.
+    pub current: Option<u64>,
+    /// The paths that it doesn't capture.
+    pub not_captured: Arc<[NotCaptured]>,
 }
 
 /// What the actor is doing, while it takes long.
@@ -139,6 +152,7 @@ impl Root {
             falls: 0,
             known: Mutex::new(Known {
                 status,
+                current: None,
                 not_captured: Arc::from([]),
                 whereabouts: None,
                 agents: Vec::new(),
@@ -151,13 +165,13 @@ impl Root {
         }
     }
 
-    /// Its status and the paths that it doesn't capture. Waits for `patience` at most, and only until the actor has opened
-    /// its store for the first time.
-    pub fn status(&self, patience: Duration) -> (RootStatus, Arc<[NotCaptured]>) {
-        let (mut status, not_captured, whereabouts) = {
+    /// How it is. Waits for `patience` at most, and only until the actor has opened its store for the first time.
+    pub fn status(&self, patience: Duration) -> Told {
+        let (mut status, current, not_captured, whereabouts) = {
             let known = self.opened(patience);
             (
                 known.status.clone(),
+                known.current,
                 Arc::clone(&known.not_captured),
                 known.whereabouts.clone(),
             )
@@ -172,7 +186,11 @@ impl Root {
                 total,
             }
         });
-        (status, not_captured)
+        Told {
+            status,
+            current,
+            not_captured,
+        }
     }
 
     fn opened(&self, patience: Duration) -> MutexGuard<'_, Known> {

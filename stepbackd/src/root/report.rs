@@ -82,6 +82,7 @@ impl Actor {
             let status = &mut known.status;
             if let Some(read) = &read {
                 read.fill(status);
+                known.current = read.current;
                 known.not_captured = Arc::clone(&read.not_captured);
                 known.whereabouts = Some(read.whereabouts.clone());
                 known.agents.clone_from(&read.agents);
@@ -372,6 +373,7 @@ struct Read {
     redo: u64,
     last: Option<stepback_proto::Last>,
     newest: Option<u64>,
+    current: Option<u64>,
     untold: Vec<stepback_proto::CheckpointEntry>,
     unfinished: Option<stepback_proto::Unfinished>,
     /// Of a journal that can't be read.
@@ -425,6 +427,7 @@ impl Read {
             redo: engine.redo_stack().len() as u64,
             last: checkpoints.last().map(convert::last),
             newest,
+            current: engine.current(),
             untold,
             unfinished: unfinished.as_ref().map(convert::unfinished),
             bad_journal,
