@@ -120,9 +120,9 @@ pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), En
         to,
         Arc::clone(&progress),
     ));
-    let mut tick = tokio::time::interval(PROGRESS_EVERY);
+    // A first tick that is due at once would be waited for: timers have a granularity of 1 ms.
+    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    tick.tick().await;
     let mut told = (0, 0);
     loop {
         tokio::select! {

@@ -208,6 +208,12 @@ impl Actor {
         if abandoned {
             self.abandon();
         }
+        if job.only_tells() && answer.is_ok() {
+            // There is nothing new to tell of the root: the client needn't wait for it.
+            answers.finish(answer);
+            self.publish();
+            return false;
+        }
         self.publish();
         if let Job::FirstCapture { turn, .. } = job {
             // Now the stores tell whether the root is there.

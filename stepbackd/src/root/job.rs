@@ -203,6 +203,14 @@ impl Job {
         )
     }
 
+    /// Changes nothing, neither on disk nor in what is known of the root.
+    pub const fn only_tells(&self) -> bool {
+        matches!(
+            self,
+            Self::List { .. } | Self::Show(_) | Self::Cat(..) | Self::SessionList
+        )
+    }
+
     /// Nothing is lost when it stops half-way because the client went away.
     pub fn may_be_cancelled(&self) -> bool {
         match self {
