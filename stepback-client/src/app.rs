@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use stepback_proto::{Item, Reply, Request, Selector, Verb, WirePath};
 
 use crate::cli::Cli;
-use crate::connection::{Connection, Endpoint, Part};
+use crate::connection::{Connection, Part};
+use crate::endpoint::Endpoint;
 use crate::environment::{Environment, local_zone};
 use crate::error::{Error, Result};
 use crate::render::Printer;

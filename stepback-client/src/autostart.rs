@@ -11,7 +11,8 @@ use std::time::Duration;
 use nix::sys::signal::SigSet;
 
 use crate::child;
-use crate::connection::{Connection, Endpoint, Probe};
+use crate::connection::{Connection, Probe};
+use crate::endpoint::Endpoint;
 use crate::environment::{Environment, is_program};
 use crate::error::{Error, Result};
 use crate::{bounded, confined, service};

@@ -18,6 +18,7 @@ mod confirm;
 mod connection;
 mod dial;
 mod doctor;
+mod endpoint;
 mod environment;
 mod error;
 mod id_path;

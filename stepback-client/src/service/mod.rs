@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::bounded;
-use crate::connection::{Endpoint, Probe};
+use crate::connection::Probe;
+use crate::endpoint::Endpoint;
 use crate::environment::Environment;
 use crate::error::{At, Error, Result};
 use crate::process;
