@@ -16,9 +16,8 @@
 //!
 //! The operation is unfinished exactly as long as `journal` is there.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +25,7 @@ use sha1::{Digest, Sha1};
 
 use super::record;
 use super::step::Plan;
+use crate::durable::{self, Points};
 use crate::error::{At, Error, Result};
 use crate::fault;
 use crate::node::Perm;
@@ -35,6 +35,12 @@ use crate::time::Time;
 
 const VERSION: u32 = 1;
 const JOURNAL: &str = "journal";
+const POINTS: Points = Points {
+    write: "journal.write",
+    fsync: "journal.fsync",
+    rename: "journal.rename",
+    fsync_dir: "journal.fsync-dir",
+};
 
 /// What an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -186,7 +192,7 @@ fn put_aside(dir: &Path, name: &str) -> Result<PathBuf> {
         .find(|to| !to.exists())
         .expect("numbers don't run out");
     fs::rename(dir.join(name), &to).at(dir.join(name))?;
-    sync_dir(dir)?;
+    durable::sync_dir(dir)?;
     Ok(to)
 }
 
@@ -249,7 +255,7 @@ pub fn clear(dir: &Path) -> Result<()> {
         Err(error) => return Err(error).at(dir.join(JOURNAL)),
     }
     fault::point("clear.fsync-dir").at(dir)?;
-    sync_dir(dir)?;
+    durable::sync_dir(dir)?;
     // Whatever is left of the attempts is removed by the next operation if it can't be now.
     let _ = remove_attempts(dir);
     Ok(())
@@ -326,31 +332,5 @@ fn damaged(dir: &Path, name: &str, error: &dyn std::fmt::Display) -> Error {
 }
 
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let temporary = dir.join(format!("{name}.tmp"));
-    let target = dir.join(name);
-    let write = || -> io::Result<()> {
-        fault::point("journal.write")?;
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        fault::point("journal.fsync")?;
-        file.sync_all()?;
-        fault::point("journal.rename")?;
-        fs::rename(&temporary, &target)
-    };
-    if let Err(error) = write() {
-        let _ = fs::remove_file(&temporary);
-        return Err(error).at(temporary);
-    }
-    fault::point("journal.fsync-dir").at(dir)?;
-    sync_dir(dir)
-}
-
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).at(dir)
+    durable::write_with(&dir.join(name), bytes, Some(&POINTS))
 }
