@@ -114,6 +114,9 @@ impl Turns {
             edits: 0,
             calls: 0,
         });
+        // Of so many, the first will hardly be told the end of.
+        let surplus = self.open.len().saturating_sub(SESSIONS_MAX);
+        self.open.drain(..surplus);
     }
 
     /// The open turn of a session.
@@ -274,6 +277,16 @@ mod tests {
         }
         let tools = turns.label().unwrap().tools;
         assert_eq!((tools.len(), tools[0].as_str()), (TOOLS_MAX, "Bash"));
+    }
+
+    #[test]
+    fn turns_that_nobody_ends_are_bounded() {
+        let mut turns = Turns::default();
+        for n in 0..100 {
+            begun(&mut turns, "codex", &n.to_string());
+        }
+        assert_eq!(turns.open.len(), SESSIONS_MAX);
+        assert!(turns.end("codex", "99").is_some() && turns.end("codex", "0").is_none());
     }
 
     #[test]
