@@ -1,10 +1,11 @@
 //! One request: to whom it goes, and in which words.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stepback_engine::conversation::{self, Mode};
+use stepback_engine::conversation::{self, Agent, Mode};
 use stepback_engine::engine::{Engine, Operation, Settings};
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
@@ -364,10 +365,21 @@ fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
 }
 
 async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outlet, progress: Arc<Progress>) {
+    let finder = Arc::clone(&daemon);
+    // There may be hundreds of processes to ask about; meanwhile the events come.
+    let found = tokio::task::spawn_blocking(move || {
+        let root = finder.root_at(&place)?;
+        let running = running_agents(&finder, &root);
+        Some((root, running))
+    });
     let seen = daemon.cookies.seen_everything(EVENTS_PATIENCE).await;
+    let found = match found.await {
+        Ok(found) => found,
+        Err(e) => return tracing::error!("a request failed: {e}"),
+    };
     blocking(move || {
         let mut answers = answers;
-        let Some(root) = daemon.root_at(&place) else {
+        let Some((root, running)) = found else {
             return answers.finish(Ok(Reply::Status(Box::new(Status {
                 daemon: daemon.info(),
                 root: None,
@@ -388,7 +400,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
                 return;
             }
         }
-        add_agents(&daemon, &root, &mut status);
+        add_agents(&root, running, &mut status);
         if verify {
             return send(&root, Job::Verify, answers, progress);
         }
@@ -444,13 +456,17 @@ fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress
     answers.finish(Ok(Reply::Empty));
 }
 
+/// The agents of which a process works in a root; `None` when that isn't to be known.
+pub fn running_agents(daemon: &Daemon, root: &Root) -> Option<BTreeSet<Agent>> {
+    let wanted = daemon.config().for_root(&root.path).conversations;
+    wanted.then(|| conversation::running(&daemon.environment.conversations, &root.path).unwrap_or_default())
+}
+
 /// What is known of agents in a root beyond what hooks told: sessions whose conversations are kept, and processes.
-pub fn add_agents(daemon: &Daemon, root: &Root, status: &mut RootStatus) {
-    if !daemon.config().for_root(&root.path).conversations {
-        return;
+pub fn add_agents(root: &Root, running: Option<BTreeSet<Agent>>, status: &mut RootStatus) {
+    if let Some(running) = running {
+        convert::add_agents(&mut status.agents, &root.agents(), &running);
     }
-    let running = conversation::running(&daemon.environment.conversations, &root.path);
-    convert::add_agents(&mut status.agents, &root.agents(), &running.unwrap_or_default());
 }
 
 /// Follows the root of the place, or all when it is in none.

@@ -12,7 +12,7 @@ use stepback_engine::store::Finding;
 use stepback_proto::{Failure, FailureKind, Reply, Warning};
 
 use crate::convert;
-use crate::handler::add_agents;
+use crate::handler::{add_agents, running_agents};
 use crate::locks::Reach;
 use crate::outlet::Outlet;
 use crate::registry::Entry;
@@ -327,7 +327,8 @@ impl Actor {
         let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
         let settled = self.root.mailbox.is_settled();
         let mut status = self.root.status(Duration::ZERO).status;
-        add_agents(&self.daemon, &self.root, &mut status);
+        let running = running_agents(&self.daemon, &self.root);
+        add_agents(&self.root, running, &mut status);
         status.progress = None;
         status.settled = status.settled.map(|_| settled);
         status.warnings.extend(self.daemon.warnings_for(&self.root));
