@@ -42,8 +42,10 @@ fn a_diff_of_large_files_names_them_and_holds_none() {
     let project = sandbox.project("p");
     let make = |word: &str| project.sh(&format!("yes 'a line of {word} text' | head -c {}M > big", mib()));
     make("old");
+    project.sh("yes '' | head -c 8M > lines");
     project.attach();
     make("new");
+    project.sh("yes 1 | head -c 8M > lines");
     let more = costs(daemon.pid(), || {
         project.save();
     });
@@ -57,6 +59,7 @@ fn a_diff_of_large_files_names_them_and_holds_none() {
             } else {
                 "inary"
             };
+            assert!(said.contains("lines"), "{args}: {said}");
             assert!(
                 said.contains("big") && (said.contains(word) || said.contains("Bin")),
                 "{args}: {said}"

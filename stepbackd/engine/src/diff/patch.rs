@@ -13,6 +13,9 @@ use crate::store::textdiff::{self, Body};
 /// Files above so many bytes aren't compared by lines, nor held: they are named as binary. An export carries them whole.
 pub const TEXT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// Nor are two that have more lines than this together: each line costs about 130 bytes while they are compared.
+const LINES_MAX: usize = 400_000;
+
 /// Lines of one changed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineCounts {
@@ -20,7 +23,7 @@ pub struct LineCounts {
     pub insertions: u64,
     /// Removed.
     pub deletions: u64,
-    /// Not text, or above [`TEXT_BYTES_MAX`].
+    /// Not text, or too large to be compared by lines.
     pub binary: bool,
 }
 
@@ -170,12 +173,12 @@ fn is_large(store: &Store, old: Option<Oid>, new: Option<Oid>) -> Result<bool> {
 
 fn body(store: &Store, old: Option<Oid>, new: Option<Oid>, purpose: Purpose) -> Result<Body> {
     let load = |oid: Option<Oid>| oid.map_or(Ok(Vec::new()), |oid| store.read(oid, ObjectKind::Blob));
-    textdiff::compare(
-        store.path(),
-        &load(old)?,
-        &load(new)?,
-        purpose == Purpose::Applying,
-    )
+    let (old, new) = (load(old)?, load(new)?);
+    let lines = |bytes: &[u8]| bytes.iter().filter(|b| **b == b'\n').count();
+    if lines(&old) + lines(&new) > LINES_MAX {
+        return Ok(Body::Binary(None));
+    }
+    textdiff::compare(store.path(), &old, &new, purpose == Purpose::Applying)
 }
 
 enum Failed {
