@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn lines_are_those_of_git() {
         // What git writes for a side that is empty.
-        assert_eq!(lines(&[0x78, 0x9c, 3, 0, 0, 0, 0, 1]), "HcmV?d00001\n\n");
+        assert_eq!(lines(&[0x78, 1, 3, 0, 0, 0, 0, 1]), "HcmV?d00001\n\n");
         assert_eq!(lines(&[0xff; 4]), "D|NsC0\n\n");
         let long = lines(&[0; 53]);
         assert_eq!(long, format!("z{}\nA00000\n\n", "0".repeat(65)));
