@@ -458,6 +458,7 @@ impl Actor {
             }
         };
         self.publish();
+        self.settle_store(false);
         captured
     }
 
@@ -486,6 +487,7 @@ impl Actor {
             self.capture(Trigger::Auto, None);
         }
         self.save_cache();
+        self.settle_store(true);
     }
 
     /// Ends the sessions of `run` whose process is gone.

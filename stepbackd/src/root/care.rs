@@ -241,6 +241,15 @@ impl Actor {
         }
     }
 
+    /// A sync of the file system, which may take long beside somebody's large writes: for when nobody waits.
+    pub(super) fn settle_store(&self, anyway: bool) {
+        if let Some(engine) = &self.engine
+            && let Err(e) = engine.settle_store(anyway)
+        {
+            tracing::debug!(root = %self.root.id, "the store's newest changes stay in one file: {e}");
+        }
+    }
+
     /// Waits until what happened until now has been told; `false` when that takes too long.
     pub(super) fn wait_for_events(&self) -> bool {
         self.daemon

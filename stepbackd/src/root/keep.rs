@@ -47,6 +47,7 @@ impl Actor {
         }
         self.take_over();
         self.daemon.keeper.make_way(Some(&self.root.store));
+        self.settle_store(true);
         let (policy, budget, pressure) = (self.config.retention, self.config.quota, self.pressure);
         let result = self.with_engine(&Progress::default(), |engine, cx| {
             if engine.unfinished()?.is_some() {

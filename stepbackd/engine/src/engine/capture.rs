@@ -349,16 +349,14 @@ impl Engine {
         self.publish_with(store.writer(), store, snapshot, why, extras, sessions, now)
     }
 
-    /// Writes a checkpoint of `snapshot`, of which new objects may wait in `writer`. Four barriers, each before anything
-    /// that relies on it:
+    /// Writes a checkpoint of `snapshot`, of which new objects may wait in `writer`. What is large is durable under its name
+    /// first; then one barrier makes all the rest durable at once, refs included, in the store's file ahead of their
+    /// places (`store/ahead.rs`). Only then the small objects get their names, and after them the refs, the checkpoint's
+    /// behind that of its side record: whoever is killed in between leaves no checkpoint, and objects that nobody needs.
     ///
-    /// 1. the contents of all new objects and of the refs, under temporary names;
-    /// 2. the names of the objects;
-    /// 3. the side record's ref;
-    /// 4. the checkpoint's ref. From then on there is a checkpoint, whole.
-    ///
-    /// The root's ref comes last, without a barrier: when it is lost, the old one is mended when the root is opened next.
-    /// A crash before the fourth leaves no checkpoint, and objects that nobody needs.
+    /// Where that file can't be had there are four barriers: contents of objects and refs under temporary names; names of
+    /// the objects; the side record's ref; the checkpoint's. The root's ref comes last, without one: when it is lost, the
+    /// old one is mended when the root is opened next.
     #[allow(
         clippy::too_many_arguments,
         reason = "one call each; what is gathered has no name of its own"

@@ -65,4 +65,16 @@ impl Engine {
             self.reload_tree();
         }
     }
+
+    /// Puts the newest changes of the store where they belong, so that whoever comes next doesn't have to: when much has
+    /// gathered, or `anyway`. Nothing depends on it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn settle_store(&self, anyway: bool) -> Result<()> {
+        if anyway || self.store.wants_settling() {
+            self.store.settle()?;
+        }
+        Ok(())
+    }
 }

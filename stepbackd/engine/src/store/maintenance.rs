@@ -96,6 +96,11 @@ impl Store {
         interrupt: &Interrupt,
     ) -> Result<Maintained> {
         create::remove_half_made(self)?;
+        {
+            let _serial = self.lock_refs()?;
+            // What is forgotten must not stand there either.
+            self.ahead.settle(true)?;
+        }
         let before = self.disk_bytes()?;
         let done = match git {
             Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt, urgency)?, how),

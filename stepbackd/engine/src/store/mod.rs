@@ -7,8 +7,10 @@
 //! - What is read was checked against its name. A damaged or missing object or ref is an error that names it.
 //! - A damaged object in the way of a good one is replaced, not relied on.
 //! - Neither git's configuration nor its environment has any effect: libgit2 is given packs to read, nothing else.
-//! - After a crash, whatever was half written is removed when the store is opened next.
+//! - After a crash, whatever was half written is removed when the store is opened next; after a power loss, whatever was
+//!   durable is put where it belongs (`ahead`).
 
+mod ahead;
 mod create;
 mod deflate;
 mod files;
@@ -24,6 +26,7 @@ mod packed_refs;
 mod packs;
 mod read;
 mod refs;
+mod replay;
 mod reserve;
 pub mod size;
 mod sweep;
@@ -67,6 +70,7 @@ pub struct Store {
     packs: packs::Packs,
     known: read::Known,
     packed_refs: packed_refs::Cache,
+    ahead: Arc<ahead::Ahead>,
     /// Fan-out directories that are known to be durable themselves.
     durable_fan_outs: Mutex<BTreeSet<u8>>,
     size: Arc<size::Size>,
@@ -86,7 +90,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens one, and removes what crashes have left in it if nobody else uses it.
+    /// Opens one, and removes what crashes have left in it if nobody else uses it. What a power loss took of the newest
+    /// changes is brought back before anything is read.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it isn't a whole store.
@@ -94,17 +99,20 @@ impl Store {
         create::mend_head(dir)?;
         create::check(dir)?;
         let private = dir.join("stepback");
+        let size = size::Size::of(dir);
         let store = Self {
             dir: dir.to_owned(),
             objects: dir.join("objects"),
             lock: lock::Lock::default(),
             packs: packs::Packs::open(dir, &private.join("packs"))?,
+            ahead: Arc::new(ahead::Ahead::new(&private, Arc::clone(&size))),
             private,
             known: read::Known::default(),
             packed_refs: packed_refs::Cache::default(),
             durable_fan_outs: Mutex::default(),
-            size: size::Size::of(dir),
+            size,
         };
+        store.replay()?;
         create::remove_leftovers(&store)?;
         Ok(store)
     }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags};
@@ -27,6 +28,8 @@ pub struct Packs {
     open: RwLock<Open>,
     /// Objects that were read and found good since the packs were as they are.
     good: Mutex<HashSet<Oid>>,
+    /// The names of the packs that are known are on the disk.
+    durable: AtomicBool,
     store: PathBuf,
     view: PathBuf,
 }
@@ -116,6 +119,7 @@ impl Packs {
         Ok(Self {
             open: RwLock::new(Open::new(store, view)?),
             good: Mutex::default(),
+            durable: AtomicBool::new(false),
             store: store.to_owned(),
             view: view.to_owned(),
         })
@@ -138,6 +142,7 @@ impl Packs {
     }
 
     fn open_anew(&self) -> Result<()> {
+        self.durable.store(false, Ordering::SeqCst);
         let anew = Open::new(&self.store, &self.view)?;
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
         self.good().clear();
@@ -154,11 +159,34 @@ impl Packs {
         if open.packs == there {
             return Ok(());
         }
+        self.durable.store(false, Ordering::SeqCst);
         // Those that a later loss would be noticed of.
         open.packs = there;
         open.odb
             .refresh()
             .map_err(|error| unreadable(&self.store, &error))
+    }
+
+    /// Makes the names of packs durable that others have just given them.
+    pub fn sync(&self) -> Result<()> {
+        if self.durable.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let synced = files::sync_dir(&self.view.join("pack"));
+        if synced.is_err() {
+            self.durable.store(false, Ordering::SeqCst);
+        }
+        synced
+    }
+
+    /// libgit2 looks for new packs by itself when none that it knows has the object.
+    fn noting_new_packs<T>(&self, oid: Oid, read: impl FnOnce() -> T) -> T {
+        let known = self.lists(oid);
+        let result = read();
+        if !known {
+            self.durable.store(false, Ordering::SeqCst);
+        }
+        result
     }
 
     fn good(&self) -> MutexGuard<'_, HashSet<Oid>> {
@@ -183,7 +211,7 @@ impl Packs {
 
     /// A whole object, verified. `None` when no pack has it, new packs included.
     pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
-        match self.read_once(oid) {
+        match self.noting_new_packs(oid, || self.read_once(oid)) {
             // Maintenance may have put a new pack in the place of one that was known and not yet opened.
             Err(error) => match self.notice_lost()? {
                 true => self.read_once(oid),
@@ -224,7 +252,7 @@ impl Packs {
 
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
     pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
-        match self.header_once(oid) {
+        match self.noting_new_packs(oid, || self.header_once(oid)) {
             Err(error) => match self.notice_lost()? {
                 true => self.header_once(oid),
                 false => Err(error),

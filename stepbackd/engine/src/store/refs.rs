@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -13,6 +14,7 @@ use crate::fault;
 use crate::oid::Oid;
 
 use super::Store;
+use super::ahead::{Ahead, Batch};
 use super::files::{self, FILE_MODE, TempFile};
 use super::lock;
 use super::packed_refs::{self, Packed};
@@ -52,10 +54,25 @@ pub struct RefChange<'a> {
 #[derive(Debug)]
 pub struct PreparedRefs {
     waiting: VecDeque<(PathBuf, TempFile)>,
+    /// The file ahead has all of them already: their names need no barrier.
+    ahead: Option<Arc<Ahead>>,
     _serial: Option<Flock<File>>,
 }
 
+impl Drop for PreparedRefs {
+    fn drop(&mut self) {
+        if let Some(ahead) = self.ahead.as_ref().filter(|_| !self.waiting.is_empty()) {
+            ahead.abandon();
+        }
+    }
+}
+
 impl PreparedRefs {
+    /// All of them are in the file ahead, with the objects that they need.
+    pub(super) fn are_ahead(&mut self, ahead: &Arc<Ahead>) {
+        self.ahead = Some(Arc::clone(ahead));
+    }
+
     /// To be made durable before the first is published.
     pub(super) fn files(&self) -> Vec<&TempFile> {
         self.waiting.iter().map(|(_, temp)| temp).collect()
@@ -66,7 +83,8 @@ impl PreparedRefs {
     /// # Errors
     /// When it can't be written; then it is the old one.
     pub fn publish(&mut self) -> Result<()> {
-        self.publish_unsynced()?.map_or(Ok(()), |path| {
+        let published = self.publish_unsynced()?.filter(|_| self.ahead.is_none());
+        published.map_or(Ok(()), |path| {
             files::sync_dir(path.parent().expect("a ref is below refs"))
         })
     }
@@ -84,7 +102,12 @@ impl PreparedRefs {
         let Some((path, temp)) = self.waiting.pop_front() else {
             return Ok(None);
         };
-        temp.rename(&path)?;
+        if let Err(error) = temp.rename(&path) {
+            if let Some(ahead) = &self.ahead {
+                ahead.abandon();
+            }
+            return Err(error);
+        }
         Ok(Some(path))
     }
 }
@@ -205,7 +228,14 @@ impl Store {
     /// below it would.
     pub fn set_ref(&self, name: &str, new: Oid, expected: Expected) -> Result<()> {
         let mut prepared = self.prepare_refs(&[RefChange { name, new, expected }])?;
-        files::sync_files(&prepared.files())?;
+        let mut batch = Batch::default();
+        batch.set(name, new);
+        if self.ahead.append(&batch)? {
+            prepared.are_ahead(&self.ahead);
+        } else {
+            self.ahead.settle(false)?;
+            files::sync_files(&prepared.files())?;
+        }
         prepared.publish()
     }
 
@@ -214,6 +244,7 @@ impl Store {
         changes.iter().try_for_each(|change| check_name(change.name))?;
         let mut prepared = PreparedRefs {
             waiting: VecDeque::with_capacity(changes.len()),
+            ahead: None,
             _serial: match changes {
                 [] => None,
                 _ => Some(self.lock_refs()?),
@@ -271,12 +302,13 @@ impl Store {
         }
         rest.iter().try_for_each(|(name, _)| check_name(name))?;
         let _serial = self.lock_refs()?;
+        self.ahead.settle(false)?;
         // A ref's own file stands before the packed one, so each changes when its file goes.
         let mut packed = Packed::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
         packed.refs.extend(rest.iter().cloned());
         packed_refs::write(&self.dir, &packed)?;
         let names: Vec<&str> = rest.iter().map(|(name, _)| name.as_str()).collect();
-        self.remove_loose(&names)
+        self.remove_loose(&names, true)
     }
 
     /// Refs that have a file of their own.
@@ -290,7 +322,7 @@ impl Store {
     }
 
     /// Makes the directories above a ref's file, and takes empty ones out of its place.
-    fn make_room(&self, name: &str) -> Result<PathBuf> {
+    pub(super) fn make_room(&self, name: &str) -> Result<PathBuf> {
         let conflict = |other: &str| {
             refused(
                 &format!("ref {name} can't stand beside ref {other}"),
@@ -346,6 +378,21 @@ impl Store {
     pub fn delete_refs(&self, names: &[&str]) -> Result<()> {
         names.iter().try_for_each(|name| check_name(name))?;
         let _serial = self.lock_refs()?;
+        let mut batch = Batch::default();
+        names.iter().for_each(|name| batch.gone(name));
+        let sync = !self.ahead.append(&batch)?;
+        if sync {
+            self.ahead.settle(false)?;
+        }
+        let removed = self.remove_refs(names, sync);
+        if removed.is_err() && !sync {
+            self.ahead.abandon();
+        }
+        removed
+    }
+
+    /// For whoever has the lock of the refs.
+    pub(super) fn remove_refs(&self, names: &[&str], sync: bool) -> Result<()> {
         // Packed ones first, or an older value would show for a moment.
         let mut packed = Packed::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
         let before = packed.len();
@@ -358,10 +405,10 @@ impl Store {
         if packed.len() < before {
             packed_refs::write(&self.dir, &packed)?;
         }
-        self.remove_loose(names)
+        self.remove_loose(names, sync)
     }
 
-    fn remove_loose(&self, names: &[&str]) -> Result<()> {
+    fn remove_loose(&self, names: &[&str], sync: bool) -> Result<()> {
         let mut touched = std::collections::BTreeSet::new();
         for name in names {
             let path = self.dir.join(name);
@@ -375,6 +422,9 @@ impl Store {
                 Err(_) if path.is_dir() => {}
                 Err(error) => return Err(error).at(path),
             }
+        }
+        if !sync {
+            return Ok(());
         }
         // Of two directories of which one was in the other, the outer may have outlived it.
         touched
@@ -399,13 +449,14 @@ impl Store {
     /// When a ref is broken (it is named, nothing is moved) or something can't be written.
     pub fn pack_refs(&self) -> Result<()> {
         let _serial = self.lock_refs()?;
+        self.ahead.settle(false)?;
         let all = Packed {
             refs: self.refs("refs/")?.into_iter().collect(),
             broken: Vec::new(),
         };
         packed_refs::write(&self.dir, &all)?;
         let names: Vec<&str> = all.refs.keys().map(String::as_str).collect();
-        self.remove_loose(&names)
+        self.remove_loose(&names, true)
     }
 
     /// Lines of the packed refs of which nobody can tell whose they were.
@@ -430,6 +481,7 @@ impl Store {
     /// When something can't be written.
     pub fn set_broken_refs_aside(&self) -> Result<Option<PathBuf>> {
         let _serial = self.lock_refs()?;
+        self.ahead.settle(false)?;
         let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
         (!packed.broken.is_empty())
             .then(|| packed_refs::set_broken_aside(&self.dir, &packed))

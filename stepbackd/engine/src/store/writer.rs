@@ -12,6 +12,7 @@ use crate::error::{At, Error, Result};
 use crate::oid::{ObjectKind, Oid};
 
 use super::Store;
+use super::ahead::Batch;
 use super::deflate::{self, StreamError};
 use super::files::{self, FSYNC_EACH_MAX, OBJECT_MODE, TempFile};
 use super::lock::SharedLock;
@@ -24,6 +25,8 @@ use super::refs::{PreparedRefs, RefChange};
 const LOOSE_MAX: usize = 32;
 /// So many bytes of them are kept in memory.
 const PENDING_BYTES_MAX: usize = 8 << 20;
+/// Compressed objects above are synced by themselves.
+const SMALL_BYTES: usize = 16 << 10;
 /// Blobs above are loose whatever comes, so that they can be written and read in pieces.
 pub const LARGE_BYTES: u64 = 4 << 20;
 
@@ -258,48 +261,45 @@ impl<'a> ObjectWriter<'a> {
         if state.failed {
             return Err(io::Error::other("an object of this batch couldn't be written")).at(&store.objects);
         }
-        let mut fresh = Vec::with_capacity(state.pending.len());
+        let mut batch = Batch::default();
+        let mut small = Vec::with_capacity(state.pending.len());
         for (oid, bytes) in compress(&state.pending).at(&store.objects)? {
             let mut temp = TempFile::new(&store.objects, "tmp_obj_", OBJECT_MODE)?;
             temp.write_all(&bytes)?;
-            fresh.push((oid, temp));
-        }
-        let refs = store.prepare_refs(changes)?;
-        let pack_dir = store.pack_dir();
-        let mut added: Vec<u64> = state.pack.iter().map(PackWriter::bytes).collect();
-        let pack = state
-            .pack
-            .take()
-            .map(|pack| pack.seal(&pack_dir, state.unsynced == 0))
-            .transpose()?;
-        if state.unsynced > 0 {
-            files::sync_file_system(&store.objects)?;
-        } else {
-            let mut new = refs.files();
-            new.extend(fresh.iter().map(|(_, temp)| temp));
-            files::sync_files(&new)?;
-        }
-        state.written.append(&mut fresh);
-        if let Some(pack) = pack {
-            pack.publish(&pack_dir)?;
-            store.packs.refresh()?;
-        } else if state.relied.packs {
-            files::sync_dir(&pack_dir)?;
-        }
-        let mut fan_outs = state.relied.fan_outs;
-        let mut named = Vec::with_capacity(state.written.len());
-        for (oid, temp) in state.written {
-            let path = loose::path(&store.objects, oid);
-            let fan_out = path.parent().expect("a loose object is in a fan-out directory");
-            if !fan_outs.contains(&oid.0[0]) && files::make_dir(fan_out)? {
-                // It may have been there before, and garbage collection has removed it since.
-                store.durable_fan_outs().remove(&oid.0[0]);
+            if bytes.len() > SMALL_BYTES {
+                temp.sync()?;
+                state.written.push((oid, temp));
+            } else {
+                batch.object(oid, &bytes);
+                small.push((oid, temp));
             }
-            temp.rename(&path)?;
-            fan_outs.insert(oid.0[0]);
-            named.push(oid);
         }
-        store.sync_fan_outs(&fan_outs)?;
+        let mut added: Vec<u64> = state.pack.iter().map(PackWriter::bytes).collect();
+        let mut named = store.publish_large(&mut state)?;
+        let mut refs = store.prepare_refs(changes)?;
+        changes
+            .iter()
+            .for_each(|change| batch.set(change.name, change.new));
+        if !small.is_empty() || !changes.is_empty() {
+            let _serial = match changes {
+                [] => Some(store.lock_refs()?),
+                _ => None,
+            };
+            let ahead = store.ahead.append(&batch)?;
+            if ahead {
+                refs.are_ahead(&store.ahead);
+            } else {
+                store.ahead.settle(false)?;
+                let mut new = refs.files();
+                new.extend(small.iter().map(|(_, temp)| temp));
+                files::sync_files(&new)?;
+            }
+            let (oids, fan_outs) = store.name_objects(small)?;
+            if !ahead {
+                store.sync_fan_outs(&fan_outs)?;
+            }
+            named.extend(oids);
+        }
         for oid in named {
             if let Some(stamp) = loose::stamp(&store.objects, oid)? {
                 added.push(stamp.size());
@@ -357,6 +357,44 @@ fn compress(pending: &[Pending]) -> io::Result<Vec<(Oid, Vec<u8>)>> {
 }
 
 impl Store {
+    /// Makes what is too large for the file ahead durable under its names, and what others wrote that this batch relies on.
+    fn publish_large(&self, state: &mut State) -> Result<Vec<Oid>> {
+        let pack_dir = self.pack_dir();
+        let all_at_once = state.unsynced > 0;
+        let pack = state.pack.take().map(|pack| pack.seal(&pack_dir, !all_at_once));
+        let pack = pack.transpose()?;
+        if all_at_once {
+            files::sync_file_system(&self.objects)?;
+        }
+        if let Some(pack) = pack {
+            pack.publish(&pack_dir)?;
+            self.packs.refresh()?;
+        } else if state.relied.packs {
+            self.packs.sync()?;
+        }
+        let (named, mut fan_outs) = self.name_objects(std::mem::take(&mut state.written))?;
+        fan_outs.append(&mut state.relied.fan_outs);
+        self.sync_fan_outs(&fan_outs)?;
+        Ok(named)
+    }
+
+    /// Gives objects their names, not durable yet; and says in which fan-out directories they are.
+    fn name_objects(&self, objects: Vec<(Oid, TempFile)>) -> Result<(Vec<Oid>, BTreeSet<u8>)> {
+        let mut fan_outs = BTreeSet::new();
+        let mut named = Vec::with_capacity(objects.len());
+        for (oid, temp) in objects {
+            let path = loose::path(&self.objects, oid);
+            let fan_out = path.parent().expect("a loose object is in a fan-out directory");
+            if fan_outs.insert(oid.0[0]) && files::make_dir(fan_out)? {
+                // It may have been there before, and garbage collection has removed it since.
+                self.durable_fan_outs().remove(&oid.0[0]);
+            }
+            temp.rename(&path)?;
+            named.push(oid);
+        }
+        Ok((named, fan_outs))
+    }
+
     /// Makes the entries of fan-out directories durable.
     fn sync_fan_outs(&self, fan_outs: &BTreeSet<u8>) -> Result<()> {
         if fan_outs.len() > FSYNC_EACH_MAX {

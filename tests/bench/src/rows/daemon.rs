@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use notify::{RecursiveMode, Watcher};
-use stepback_proto::Verb;
+use stepback_proto::{Hook, HookEvent, Tool, Verb};
 use stepback_tests::{Random, eventually, pause};
 
 use super::{Bench, rewind, short};
@@ -58,6 +58,15 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
         target,
     );
     bench.report.point("quiet to listed", "stepback", files, &latency);
+    let asked = before_a_command(bench, tree);
+    let target = if long { Target::Below(5.0) } else { Target::None };
+    bench.report.row(
+        format!("checkpoint that an agent's hook waits for, {size} files"),
+        Unit::Ms,
+        &asked,
+        None,
+        target,
+    );
     if long {
         idle(bench, pid, &size);
         storm(bench, tree, pid);
@@ -112,6 +121,35 @@ fn latency(bench: &Bench<'_>, tree: &Tree) -> Samples {
         tree.edit((round * 104_729 + 7) % tree.files, round as u64 + 99);
         let (_, told) = follow.checkpoint();
         samples.push(told.duration_since(edited).as_secs_f64() * 1000.0 - SETTLE_MS as f64);
+    }
+    samples
+}
+
+/// A hook before a command that may destroy work, right after an edit: everything until now is captured, by what events
+/// told, and only then answered.
+fn before_a_command(bench: &Bench<'_>, tree: &Tree) -> Samples {
+    let mut samples = Samples::default();
+    let rounds = if bench.quick { 20 } else { 50 };
+    for round in 0..rounds {
+        watched(bench.sandbox, &tree.path);
+        let tool = Tool {
+            name: "Bash".into(),
+            edits: Vec::new(),
+            destructive: true,
+        };
+        let hook = Hook {
+            agent: "claude-code".into(),
+            session: "bench".into(),
+            transcript: None,
+            pid: None,
+            event: HookEvent::ToolStart(tool),
+        };
+        tree.edit((round * 15_485_863 + 11) % tree.files, round as u64 + 7_777);
+        let (_, took) = timed(|| {
+            let asked = Asked::send(bench.sandbox, &tree.path, Verb::Hook(Box::new(hook)));
+            asked.and_then(Asked::end).expect("the daemon runs")
+        });
+        samples.push(took);
     }
     samples
 }

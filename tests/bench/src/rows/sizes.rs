@@ -150,6 +150,9 @@ fn checkpoint(bench: &mut Bench<'_>, tree: &Tree) -> f64 {
     }
     drop((python, fabricatio));
     let median = ours.median();
+    if is_target {
+        busy(bench, tree, &mut engine);
+    }
     scan(bench, tree, &mut engine);
     for path in ["tmp/state", "tmp/shadow.git", "tmp/fabricatio"] {
         tree::remove(&sandbox.dir().join(path));
@@ -170,6 +173,36 @@ fn eight_files(store: &Path) -> f64 {
     result.expect("own files");
     tree::remove(&dir);
     took
+}
+
+/// The same while somebody writes a lot to the same disk.
+fn busy(bench: &mut Bench<'_>, tree: &Tree, engine: &mut OurEngine) {
+    let path = bench.sandbox.dir().join("tmp/busy");
+    let megabytes = bench.scaled(400);
+    let (mut ours, mut floor) = (Samples::default(), Samples::default());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let piece = vec![b'x'; 1 << 20];
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut file = File::create(&path).expect("own file");
+                for _ in 0..megabytes {
+                    file.write_all(&piece).expect("own file");
+                }
+            }
+        });
+        for round in 0..bench.rounds.max(7) {
+            let file = (round * 6353 + 29) % tree.files;
+            tree.edit(file, round as u64 + 500);
+            ours.push(timed(|| engine.capture(&[tree.name(file)])).1);
+            floor.push(eight_files(engine.store()));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    std::fs::remove_file(&path).expect("own file");
+    let work = format!("the same while {megabytes} MiB are written to the same disk, again and again",);
+    let peer = Some(("8 files and syncfs", &floor));
+    bench.report.row(work, Unit::Ms, &ours, peer, Target::AtMost(2.0));
 }
 
 fn scan(bench: &mut Bench<'_>, tree: &Tree, engine: &mut OurEngine) {

@@ -1,5 +1,6 @@
 //! The store on a real file system, with git as the judge of what it writes.
 
+mod ahead;
 mod damage;
 #[cfg(feature = "fault-points")]
 mod faults;

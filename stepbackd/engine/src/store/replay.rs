@@ -1,0 +1,75 @@
+//! What is done with the file [`ahead`](super::ahead) but for adding to it: brought back after a power loss, emptied.
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+use crate::oid::Oid;
+
+use super::Store;
+use super::ahead::Entry;
+use super::files::{self, OBJECT_MODE, TempFile};
+use super::loose;
+use super::refs::lock_file;
+
+impl Store {
+    /// Brings about what the file says, if another boot of the system left it; then, or if this one did, empties it. Killed
+    /// at any moment, it is done again by whoever opens the store next; nobody who opens it meanwhile gets past it.
+    pub(super) fn replay(&self) -> Result<()> {
+        if self.ahead.is_empty()? {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let _serial = self.lock_refs()?;
+        let mut refs = BTreeMap::new();
+        for entry in self.ahead.left_by_another_boot()? {
+            match entry {
+                Entry::Object(oid, file) => self.bring_back(oid, &file)?,
+                Entry::Ref(name, oid) => drop(refs.insert(name, oid)),
+            }
+        }
+        let gone: Vec<&str> = refs
+            .iter()
+            .filter_map(|(name, oid)| oid.is_none().then_some(name.as_str()))
+            .collect();
+        self.remove_refs(&gone, false)?;
+        for (name, oid) in &refs {
+            if let Some(oid) = oid {
+                let path = self.make_room(name)?;
+                let mut temp = lock_file(&path)?;
+                temp.write_all(format!("{oid}\n").as_bytes())?;
+                temp.rename(&path)?;
+            }
+        }
+        self.ahead.settle(false)
+    }
+
+    fn bring_back(&self, oid: Oid, file: &[u8]) -> Result<()> {
+        if self.has(oid).unwrap_or(false) {
+            return Ok(());
+        }
+        let path = loose::path(&self.objects, oid);
+        files::make_dir(path.parent().expect("in a fan-out directory"))?;
+        let mut temp = TempFile::new(&self.objects, "tmp_obj_", OBJECT_MODE)?;
+        temp.write_all(file)?;
+        temp.rename(&path)
+    }
+
+    /// Makes the newest changes durable where they belong, if there are any that aren't: a few checkpoints each need then
+    /// less to be brought back after a power loss. Nothing depends on it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn settle(&self) -> Result<()> {
+        if self.ahead.is_empty()? {
+            return Ok(());
+        }
+        let _serial = self.lock_refs()?;
+        self.ahead.settle(false)
+    }
+
+    /// Whether somebody will soon have to wait for [`Store::settle`].
+    #[must_use]
+    pub fn wants_settling(&self) -> bool {
+        self.ahead.is_well_filled()
+    }
+}
