@@ -32,6 +32,7 @@ mod selector;
 mod service;
 mod size;
 mod usage;
+mod whole;
 
 use std::process::ExitCode;
 

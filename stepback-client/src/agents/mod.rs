@@ -2,6 +2,7 @@
 //! each agent. A payload that isn't understood is no event: nothing here may ever hurt an agent.
 
 pub mod caller;
+pub mod change;
 mod claude_code;
 mod codex;
 mod copilot;

@@ -1,20 +1,15 @@
-//! Which files make an agent call us, what they become when our hooks are installed or taken out, and writing them. The
-//! texts are made first and shown; nothing is written before.
+//! Which files make an agent call us, and what they become when our hooks are installed or taken out. Nothing is written
+//! here.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::change::{Change, backup, broken, holds_other, read};
 use super::json_hooks::{self, Hooks};
 use super::toml_notify::{self, Notify};
 use super::{Agent, claude_code, codex, copilot, gemini, goose, opencode, qwen};
 use crate::environment::{Environment, is_program};
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::render::path::word;
-
-/// The name of a copy of a file as it was before ours came into it.
-const BACKUP: &str = "stepback-backup";
 
 /// A part of an agent's settings.
 enum Part {
@@ -24,19 +19,6 @@ enum Part {
     Notify(PathBuf),
     /// A file of ours alone.
     Own(PathBuf, String),
-}
-
-/// What a file becomes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Which file; links are followed.
-    pub file: PathBuf,
-    /// As it is; `None`: there is none.
-    pub before: Option<String>,
-    /// As it will be; `None`: none.
-    pub after: Option<String>,
-    /// The uppermost directory that may have been made for this file.
-    pub top: PathBuf,
 }
 
 /// How an agent's hooks are.
@@ -313,148 +295,13 @@ impl Part {
     }
 }
 
-fn broken(file: &Path, why: &str) -> Error {
-    Error::Environment {
-        message: format!("{}: {why}", file.display()),
-        hint: "nothing was changed; mend the file, then try again".into(),
-    }
-}
-
-fn backup(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".");
-    name.push(BACKUP);
-    name.into()
-}
-
-/// `None`: there is no such file.
-fn read(file: &Path) -> Result<Option<String>> {
-    match fs::metadata(file) {
-        Ok(metadata) if !metadata.is_file() => return Err(broken(file, "it is no plain file")),
-        Err(_) if file.is_symlink() => return Err(broken(file, "it is a link that leads to no file")),
-        _ => {}
-    }
-    match fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(broken(file, "it isn't UTF-8")),
-        Err(e) => Err(e).at(file),
-    }
-}
-
-impl Change {
-    /// Makes it so. A file that was there before is copied beside it first, unless an earlier copy is there; the copy goes
-    /// when the file is again what it was. With a file that goes, the directories go that are empty then.
-    ///
-    /// # Errors
-    /// When a step fails; the file is the old one then, or the new one, never half of it.
-    pub fn apply(&self) -> Result<()> {
-        // A rename would not be hindered by it, but somebody meant it.
-        let readonly = fs::metadata(&self.file).is_ok_and(|metadata| metadata.mode() & 0o222 == 0);
-        if readonly {
-            return Err(Error::Environment {
-                message: format!("{}: it is read-only", self.file.display()),
-                hint: "nothing was changed; if it is yours to change, `chmod u+w` it first".into(),
-            });
-        }
-        let copy = backup(&self.file);
-        let Some(after) = &self.after else {
-            fs::remove_file(&self.file).at(&self.file)?;
-            remove_if_there(&copy)?;
-            return remove_empty_dirs(&self.file, &self.top);
-        };
-        if read(&copy)?.as_ref() == Some(after) {
-            write(&self.file, after)?;
-            return remove_if_there(&copy);
-        }
-        let before = self.before.as_ref().filter(|_| !copy.exists());
-        if let Some(before) = before {
-            write(&copy, before)?;
-        }
-        let written = write(&self.file, after);
-        if written.is_err() && before.is_some() {
-            remove_if_there(&copy)?;
-        }
-        written
-    }
-}
-
-/// Whether anything is in `dir` but these files and the directories that lead to them.
-fn holds_other(dir: &Path, files: &[&Path]) -> bool {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return false;
-    };
-    entries.flatten().any(|entry| {
-        let path = entry.path();
-        if files.iter().any(|file| *file == path) {
-            return false;
-        }
-        let leads_there = entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && files.iter().any(|file| file.starts_with(&path));
-        !leads_there || holds_other(&path, files)
-    })
-}
-
-/// Removes the directories that `file` was in, up to `top`, as long as they are empty.
-fn remove_empty_dirs(file: &Path, top: &Path) -> Result<()> {
-    let dirs = file.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
-    for dir in dirs {
-        match fs::remove_dir(dir) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            // Something else is in it, or it is a link of the user's: then it isn't ours.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                break;
-            }
-            Err(e) => return Err(e).at(dir),
-        }
-    }
-    Ok(())
-}
-
-fn remove_if_there(file: &Path) -> Result<()> {
-    match fs::remove_file(file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at(file),
-        _ => Ok(()),
-    }
-}
-
-/// Writes a file as a whole, with the mode that it had; only its owner may read a new one.
-fn write(file: &Path, text: &str) -> Result<()> {
-    // What a link points to is written, and the link stays.
-    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let dir = real.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(dir).at(dir)?;
-    let mode = fs::metadata(&real).map_or(0o600, |metadata| metadata.mode() & 0o7777);
-    let mut name = real.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(name);
-    let written = (|| {
-        let mut to = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&temporary)?;
-        to.write_all(text.as_bytes())?;
-        to.sync_all()?;
-        fs::rename(&temporary, &real)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.at(&real)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::agents::change::write;
 
     fn settings(home: &Path) -> Settings {
         let environment = Environment {

@@ -6,7 +6,8 @@ use similar::TextDiff;
 use stepback_proto::{HookSeen, Reply, Verb};
 
 use crate::agents::Agent;
-use crate::agents::settings::{Change, Settings, State};
+use crate::agents::change::Change;
+use crate::agents::settings::{Settings, State};
 use crate::app::App;
 use crate::confirm;
 use crate::connection::Probe;

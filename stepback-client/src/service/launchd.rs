@@ -5,9 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, unlink, variables, write};
+use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, variables, write};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::whole;
 
 const LABEL: &str = "stepbackd";
 
@@ -78,7 +79,9 @@ pub fn remove(environment: &Environment) -> Result<()> {
     // One that isn't loaded needs no unloading.
     let _ = launchctl(environment, &["bootout", &target()], WORK_TIMEOUT);
     match file(environment) {
-        Some(file) if !fs::read_to_string(&file).is_ok_and(|text| !is_ours(&text, COMMENT)) => unlink(&file),
+        Some(file) if !fs::read_to_string(&file).is_ok_and(|text| !is_ours(&text, COMMENT)) => {
+            whole::remove(&file)
+        }
         _ => Ok(()),
     }
 }
@@ -170,7 +173,7 @@ mod tests {
             Some("/s/<&>")
         );
         assert_eq!(agent["Umask"].as_unsigned_integer(), Some(0o077));
-        unlink(&there.file).unwrap();
+        whole::remove(&there.file).unwrap();
         assert_eq!(installed(&environment), None);
     }
 }

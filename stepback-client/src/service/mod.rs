@@ -15,8 +15,12 @@ use crate::endpoint::Endpoint;
 use crate::environment::Environment;
 use crate::error::{At, Error, Result};
 use crate::process;
+use crate::whole;
 
 pub use systemd::NAME;
+
+/// Of a file that a service manager reads, less the umask.
+const MODE: u32 = 0o666;
 
 /// Whether launchd rather than systemd looks after services here.
 const LAUNCHD: bool = cfg!(target_os = "macos");
@@ -167,8 +171,8 @@ impl Before {
     fn back(&self) -> Result<()> {
         for (file, old) in &self.changed {
             match old {
-                Some(old) => replace(file, old)?,
-                None => unlink(file)?,
+                Some(old) => whole::write(file, old, MODE)?,
+                None => whole::remove(file)?,
             }
         }
         Ok(())
@@ -204,7 +208,7 @@ fn write(files: &[(PathBuf, String)], comment: [&str; 2]) -> Result<Before> {
         if before.changed.iter().all(|(changed, _)| changed != file) {
             continue;
         }
-        if let Err(e) = replace(file, &sealed(text, comment)) {
+        if let Err(e) = whole::write(file, &sealed(text, comment), MODE) {
             before.back()?;
             return Err(e);
         }
@@ -240,27 +244,6 @@ fn sealed(text: &str, [open, close]: [&str; 2]) -> String {
 fn is_ours(text: &str, comment: [&str; 2]) -> bool {
     text.rfind(&format!("{}{SEAL}", comment[0]))
         .is_some_and(|at| sealed(&text[..at], comment) == text)
-}
-
-/// Writes a file as a whole.
-fn replace(file: &Path, text: &str) -> Result<()> {
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir).at(dir)?;
-    }
-    let temporary = file.with_extension("stepback-tmp");
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, file));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.at(file)
-}
-
-/// Removes a file of ours; one that isn't there is fine.
-fn unlink(file: &Path) -> Result<()> {
-    match fs::remove_file(file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at(file),
-        _ => Ok(()),
-    }
 }
 
 /// A path for a file that holds text only.

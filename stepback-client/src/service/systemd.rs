@@ -5,9 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, unlink, variables, write};
+use super::{Before, Installed, WORK_TIMEOUT, call, is_ours, text, variables, write};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::whole;
 
 /// The service's name, as `systemctl` and `journalctl` take it.
 pub const NAME: &str = "stepbackd.service";
@@ -114,9 +115,9 @@ pub fn remove(environment: &Environment) -> Result<()> {
         .filter_map(|unit| fs::read_to_string(dir.join(unit)).ok())
         .any(|text| !is_ours(&text, COMMENT));
     for (wants, unit) in [("default.target.wants", NAME), ("sockets.target.wants", SOCKET)] {
-        unlink(&dir.join(wants).join(unit))?;
+        whole::remove(&dir.join(wants).join(unit))?;
         if !edited {
-            unlink(&dir.join(unit))?;
+            whole::remove(&dir.join(unit))?;
         }
         // One that holds something else stays, as do those below.
         let _ = fs::remove_dir(dir.join(wants));
