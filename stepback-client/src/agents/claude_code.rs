@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Heard;
-use super::json_hooks::{Event, Hooks};
+use super::json_hooks::{Hooks, Matcher};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -16,40 +16,8 @@ const NAMES: Names = Names {
 
 /// What stands in its settings; seconds.
 pub const HOOKS: Hooks = Hooks {
-    events: &[
-        Event {
-            name: "SessionStart",
-            matcher: None,
-        },
-        Event {
-            name: "UserPromptSubmit",
-            matcher: None,
-        },
-        Event {
-            name: "PreToolUse",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "PostToolUse",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "PostToolUseFailure",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "Stop",
-            matcher: None,
-        },
-        Event {
-            name: "StopFailure",
-            matcher: None,
-        },
-        Event {
-            name: "SessionEnd",
-            matcher: None,
-        },
-    ],
+    names: &NAMES,
+    matcher: Matcher::Tools,
     timeout: 15,
 };
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Heard;
-use super::json_hooks::{Event, Hooks};
+use super::json_hooks::{Hooks, Matcher};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -16,32 +16,8 @@ const NAMES: Names = Names {
 
 /// What stands in its settings; milliseconds.
 pub const HOOKS: Hooks = Hooks {
-    events: &[
-        Event {
-            name: "SessionStart",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "BeforeAgent",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "BeforeTool",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "AfterTool",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "AfterAgent",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "SessionEnd",
-            matcher: Some("*"),
-        },
-    ],
+    names: &NAMES,
+    matcher: Matcher::Everywhere,
     timeout: 15000,
 };
 

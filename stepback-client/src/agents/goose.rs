@@ -5,7 +5,7 @@ use serde_json::Value;
 use stepback_proto::HookEvent;
 
 use super::Heard;
-use super::json_hooks::{self, Event, Hooks};
+use super::json_hooks::{self, Hooks, Matcher};
 use super::payload::{self, Names, first_line, path, text};
 
 const NAMES: Names = Names {
@@ -18,36 +18,8 @@ const NAMES: Names = Names {
 
 /// What stands in its settings; seconds.
 pub const HOOKS: Hooks = Hooks {
-    events: &[
-        Event {
-            name: "SessionStart",
-            matcher: None,
-        },
-        Event {
-            name: "UserPromptSubmit",
-            matcher: None,
-        },
-        Event {
-            name: "PreToolUse",
-            matcher: None,
-        },
-        Event {
-            name: "PostToolUse",
-            matcher: None,
-        },
-        Event {
-            name: "PostToolUseFailure",
-            matcher: None,
-        },
-        Event {
-            name: "Stop",
-            matcher: None,
-        },
-        Event {
-            name: "SessionEnd",
-            matcher: None,
-        },
-    ],
+    names: &NAMES,
+    matcher: Matcher::Nowhere,
     timeout: 15,
 };
 

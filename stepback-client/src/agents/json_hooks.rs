@@ -3,20 +3,23 @@
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 
-/// An event that we want to be told of, and what else its entry has to say.
-#[derive(Debug, Clone, Copy)]
-pub struct Event {
-    /// As the agent calls it.
-    pub name: &'static str,
-    /// For events of tools: `*` is every tool.
-    pub matcher: Option<&'static str>,
+use super::payload::Names;
+
+/// Which entries say that they are for every tool (or whatever else the event has): `"matcher": "*"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matcher {
+    Nowhere,
+    Tools,
+    Everywhere,
 }
 
 /// What stands in the settings of one agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Hooks {
-    /// In this order.
-    pub events: &'static [Event],
+    /// The events that we want to be told of.
+    pub names: &'static Names,
+    /// What else their entries say.
+    pub matcher: Matcher,
     /// How long a hook may take, in the agent's unit: longer than a hook ever waits.
     pub timeout: u64,
 }
@@ -31,8 +34,8 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
     let root = parse(text)?;
     let top = root.object_value().ok_or("the settings are no JSON object")?;
     let all = object(&top, "hooks")?;
-    for event in hooks.events {
-        let groups = array(&all, event.name)?;
+    for event in hooks.names.events() {
+        let groups = array(&all, event)?;
         let mut found = false;
         for command_node in commands(&groups) {
             if let Some(value) = text_of(&command_node) {
@@ -48,7 +51,7 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
             }
         }
         if !found {
-            groups.append(group(event, hooks.timeout, command));
+            groups.append(group(event, hooks, command));
         }
     }
     Ok(format!("{bom}{root}"))
@@ -168,14 +171,19 @@ fn text_of(node: &CstNode) -> Option<String> {
     node.as_string_lit()?.decoded_value().ok()
 }
 
-fn group(event: &Event, timeout: u64, command: &str) -> CstInputValue {
+fn group(event: &str, hooks: &Hooks, command: &str) -> CstInputValue {
     let text = |text: &str| CstInputValue::String(text.to_owned());
     let entry = CstInputValue::Object(vec![
         ("type".into(), text("command")),
         ("command".into(), text(command)),
-        ("timeout".into(), CstInputValue::Number(timeout.to_string())),
+        ("timeout".into(), CstInputValue::Number(hooks.timeout.to_string())),
     ]);
-    let matcher = event.matcher.map(|matcher| ("matcher".to_owned(), text(matcher)));
+    let matched = match hooks.matcher {
+        Matcher::Nowhere => false,
+        Matcher::Tools => hooks.names.is_of_tools(event),
+        Matcher::Everywhere => true,
+    };
+    let matcher = matched.then(|| ("matcher".to_owned(), text("*")));
     let hooks = ("hooks".to_owned(), CstInputValue::Array(vec![entry]));
     CstInputValue::Object(matcher.into_iter().chain([hooks]).collect())
 }
@@ -184,17 +192,16 @@ fn group(event: &Event, timeout: u64, command: &str) -> CstInputValue {
 mod tests {
     use super::*;
 
+    const NAMES: Names = Names {
+        event_key: "event",
+        turn_start: "UserPromptSubmit",
+        tool_start: "PreToolUse",
+        tool_end: &[],
+        turn_end: &["Stop"],
+    };
     const HOOKS: Hooks = Hooks {
-        events: &[
-            Event {
-                name: "Stop",
-                matcher: None,
-            },
-            Event {
-                name: "PreToolUse",
-                matcher: Some("*"),
-            },
-        ],
+        names: &NAMES,
+        matcher: Matcher::Tools,
         timeout: 15,
     };
     const OURS: &str = "/usr/bin/stepback hook codex";
@@ -237,7 +244,7 @@ mod tests {
         let old = add("{}", &HOOKS, "codex", "'/old place/stepback' hook codex").unwrap();
         let new = add(&old, &HOOKS, "codex", OURS).unwrap();
         assert_eq!(ours(&new, "codex").unwrap(), [OURS]);
-        assert_eq!(new.matches(OURS).count(), 2);
+        assert_eq!(new.matches(OURS).count(), NAMES.events().count());
         // An empty group of somebody else's, after ours, stays.
         let theirs = "{\"hooks\":{\"Stop\":[{\"matcher\":\"x\",\"hooks\":[]}]}}";
         let ours_first = theirs.replace("[{", &format!("[{{\"hooks\":[{{\"command\":\"{OURS}\"}}]}},{{"));

@@ -105,7 +105,8 @@ fn edited(arguments: &Value) -> Vec<WirePath> {
         .collect()
 }
 
-/// What an agent calls its events, and ours.
+/// What an agent calls its events.
+#[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub event_key: &'static str,
     pub turn_start: &'static str,
@@ -116,13 +117,32 @@ pub struct Names {
     pub turn_end: &'static [&'static str],
 }
 
+const SESSION_START: &str = "SessionStart";
+const SESSION_END: &str = "SessionEnd";
+
+impl Names {
+    /// All of them, in the order of a session.
+    pub fn events(&self) -> impl Iterator<Item = &'static str> {
+        [SESSION_START, self.turn_start, self.tool_start]
+            .into_iter()
+            .chain(self.tool_end.iter().copied())
+            .chain(self.turn_end.iter().copied())
+            .chain([SESSION_END])
+    }
+
+    /// Whether it tells of a tool.
+    pub fn is_of_tools(&self, event: &str) -> bool {
+        event == self.tool_start || self.tool_end.contains(&event)
+    }
+}
+
 /// A payload of the shape that Claude Code has, which others took over.
 pub fn understand(payload: &Value, names: &Names, turn_id: &str) -> Option<Heard> {
     let called = text(payload, names.event_key)?;
     let tool = || tool(name(payload, "tool_name"), payload.get("tool_input"));
-    let event = if called == "SessionStart" {
+    let event = if called == SESSION_START {
         HookEvent::SessionStart
-    } else if called == "SessionEnd" {
+    } else if called == SESSION_END {
         HookEvent::SessionEnd
     } else if called == names.turn_start {
         HookEvent::TurnStart {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Heard;
-use super::json_hooks::{Event, Hooks};
+use super::json_hooks::{Hooks, Matcher};
 use super::payload::{self, Names};
 
 const NAMES: Names = Names {
@@ -17,36 +17,8 @@ const NAMES: Names = Names {
 
 /// What stands in its settings; milliseconds.
 pub const HOOKS: Hooks = Hooks {
-    events: &[
-        Event {
-            name: "SessionStart",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "UserPromptSubmit",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "PreToolUse",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "PostToolUse",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "PostToolUseFailure",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "Stop",
-            matcher: Some("*"),
-        },
-        Event {
-            name: "SessionEnd",
-            matcher: Some("*"),
-        },
-    ],
+    names: &NAMES,
+    matcher: Matcher::Everywhere,
     timeout: 15000,
 };
 
