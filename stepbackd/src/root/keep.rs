@@ -108,10 +108,6 @@ impl Actor {
 
     fn thinned(&mut self, thinned: Thinned) {
         let id = &self.root.id;
-        if thinned.gone > 0 {
-            tracing::info!(root = %id, "{} checkpoints went with time", thinned.gone);
-            self.daemon.keeper.thinned(&self.root.store);
-        }
         let gone = thinned.made.as_ref().map(|made| made.checkpoints.len());
         if let Some(made) = &thinned.made {
             if !made.checkpoints.is_empty() {
@@ -127,6 +123,11 @@ impl Actor {
             self.daemon
                 .keeper
                 .packed(&self.root.store, made.unreclaimed.as_deref());
+        }
+        if thinned.gone > 0 {
+            tracing::info!(root = %id, "{} checkpoints went with time", thinned.gone);
+            // After what was packed: that may have been a part only.
+            self.daemon.keeper.thinned(&self.root.store);
         }
         match (thinned.still_pressed, gone) {
             (false, _) => self.pressure.found(gone.unwrap_or(0)),

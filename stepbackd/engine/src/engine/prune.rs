@@ -141,8 +141,15 @@ impl Engine {
     pub fn make_room(&mut self, policy: &Policy, bytes: u64, cx: &Context<'_>) -> Result<Dropped> {
         let before = self.store.disk_bytes()?;
         let mut gone: Vec<u64> = self.thin(policy, false, cx)?.into_iter().collect();
-        let mut unreclaimed = self.unreclaimed();
+        // Often it is enough that loose objects are packed; that is quick, whatever the store's size.
+        let git = &self.env.git;
+        let folded = self.store.fold_now(git.program.as_deref(), git.path.as_deref());
+        let mut unreclaimed = folded.err().map(|e| e.to_string());
         let mut used = self.store.disk_bytes()?;
+        if unreclaimed.is_none() && used > bytes {
+            unreclaimed = self.unreclaimed();
+            used = self.store.disk_bytes()?;
+        }
         let (mut share, mut each) = (ROOM_SHARE, 0);
         while unreclaimed.is_none() && used > bytes {
             cx.progress.check()?;

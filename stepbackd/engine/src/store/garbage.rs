@@ -15,8 +15,20 @@ impl Store {
     /// # Errors
     /// When git can't be run or fails, or a ref is broken; then everything that a ref needs is still there.
     pub fn collect_garbage(&self, git: Option<&Path>, path: Option<&OsStr>) -> Result<()> {
+        self.give_back(git, path, Thoroughness::Full)
+    }
+
+    /// The same as far as it costs little: loose objects that no ref reaches, and the room that loose ones take.
+    ///
+    /// # Errors
+    /// As [`Self::collect_garbage`].
+    pub fn fold_now(&self, git: Option<&Path>, path: Option<&OsStr>) -> Result<()> {
+        self.give_back(git, path, Thoroughness::Fold)
+    }
+
+    fn give_back(&self, git: Option<&Path>, path: Option<&OsStr>, how: Thoroughness) -> Result<()> {
         let alone = self.lock_exclusive()?;
-        let how = (Thoroughness::Full, Urgency::Waited);
+        let how = (how, Urgency::Waited);
         self.maintain_alone(git, path, how, &alone, &Interrupt::default())
             .map(drop)
     }
