@@ -298,6 +298,15 @@ impl Shared {
             self.cookies.came_back(path.file_name().unwrap_or(OsStr::new("")));
             return;
         }
+        // A `.git` that is no directory names one, which the directory that holds it tells whoever looks at it.
+        let names_another = path.file_name().is_some_and(|name| name.as_bytes() == DOT_GIT)
+            && what != What::Attributes
+            && !path.symlink_metadata().is_ok_and(|now| now.is_dir());
+        let path = match path.parent() {
+            Some(holder) if names_another => holder,
+            _ => path,
+        };
+        let what = if names_another { What::Attributes } else { what };
         if !self.concerns_us(path) {
             return;
         }

@@ -19,6 +19,7 @@ mod doctor;
 mod errors;
 mod exact;
 mod forget;
+mod git_dirs;
 mod gone_root;
 mod hooks;
 mod hooks_install;

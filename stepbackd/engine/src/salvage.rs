@@ -163,5 +163,6 @@ fn from_place(id: &str, place: Place) -> Result<RootRecord> {
         position: None,
         git: None,
         mounts: None,
+        git_dirs: BTreeSet::new(),
     })
 }

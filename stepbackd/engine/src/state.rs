@@ -3,6 +3,7 @@
 //! The ref points to a commit whose message holds a [`RootRecord`] as JSON. Its tree keeps the tree in memory from being
 //! pruned: the captured tree itself when a checkpoint holds it, else a tree of two entries, `tree` and `tables`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -151,6 +152,9 @@ pub struct RootRecord {
     /// Mount points in it; `None` until they are looked at, and again after an `attach`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<KnownMounts>,
+    /// Git directories in it that aren't named `.git`, and that some `.git` names or once named.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub git_dirs: BTreeSet<TreePath>,
 }
 
 #[cfg(test)]

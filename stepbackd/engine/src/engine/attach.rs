@@ -1,5 +1,6 @@
 //! Finding or making a root, its presence, forgetting it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -159,6 +160,7 @@ impl Engine {
                 engine.note_sighting(&sighting)?;
                 engine.record.git = GitSighting::of(&path);
                 engine.record.mounts = None;
+                engine.record.git_dirs.clear();
                 engine
             }
             None => Self::make(env, &path, &sighting, settings, request.new, now)?,
@@ -231,6 +233,7 @@ impl Engine {
             position: None,
             git: GitSighting::of(path),
             mounts: None,
+            git_dirs: BTreeSet::new(),
         };
         Self::with_record(env, store, record, settings)
     }

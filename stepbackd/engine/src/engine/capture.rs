@@ -20,7 +20,7 @@ use crate::session;
 use crate::side::{self, Side};
 use crate::state;
 use crate::store::{Expected, ObjectWriter, Objects, RefChange, Store, TreeEntry, write_tree};
-use crate::tree::{ScanContext, ScanOutcome};
+use crate::tree::{Limits, ScanContext, ScanOutcome};
 use crate::{oid::Oid, time::Time};
 
 /// What to look at for a capture.
@@ -104,6 +104,9 @@ pub(super) struct Look {
     pub snapshot: Snapshot,
     pub outcome: ScanOutcome,
 }
+
+/// What is found in a worktree inside a git directory may name further ones, so often at most.
+const GIT_DIR_LOOKS_MAX: usize = 8;
 
 impl Engine {
     /// Looks at the disk and makes a checkpoint if it differs from the position, or if `why` makes one anyway. Durable
@@ -280,19 +283,11 @@ impl Engine {
         let max_file_size = self.max_file_size();
         let rules = self.rules.as_mut().expect("refreshed right above");
         rules.leave_out(self.astray.keys());
-        let rules = &*rules;
-        let scan = ScanContext {
-            root: &root,
-            rules,
-            writer,
-            max_file_size,
-            now: cx.now,
-            watch: cx.watch,
-            progress: cx.progress,
-            limits: &limits,
-        };
-        let outcome = match (scope, stale) {
-            (Scope::All, _) | (_, Stale::All) => self.tree.scan(&scan)?,
+        let mut outcome = match (scope, stale) {
+            (Scope::All, _) | (_, Stale::All) => {
+                self.tree
+                    .scan(&scan_context(&root, rules, writer, max_file_size, &limits, cx))?
+            }
             (Scope::Paths(dirty), stale) => {
                 let mut dirty = dirty.clone();
                 dirty.extend(mounts_changed);
@@ -304,9 +299,27 @@ impl Engine {
                 dirty.extend(
                     listed.filter(|path| path.split_last().is_some_and(|(_, name)| is_temporary(name))),
                 );
-                self.tree.update(&dirty, &scan)?
+                self.tree.update(
+                    &dirty,
+                    &scan_context(&root, rules, writer, max_file_size, &limits, cx),
+                )?
             }
         };
+        // A `.git` may name a directory that was looked at before it was met.
+        for _ in 0..GIT_DIR_LOOKS_MAX {
+            let dirty = rules.settle_git_dirs();
+            if dirty.is_empty() {
+                break;
+            }
+            self.tree.look_further(
+                &dirty,
+                &scan_context(&root, rules, writer, max_file_size, &limits, cx),
+                &mut outcome,
+            )?;
+        }
+        if self.record.git_dirs != *rules.git_dirs() {
+            self.record.git_dirs.clone_from(rules.git_dirs());
+        }
         if self.record.highest == 0 {
             self.record.modes = self.tree.common_modes();
         }
@@ -328,6 +341,7 @@ impl Engine {
             self.max_file_size(),
             &self.record.forgotten,
         )?;
+        rules.know_git_dirs(&self.record.git_dirs);
         if !self.settings.conversations {
             rules.take_conversations();
         }
@@ -599,6 +613,26 @@ impl Engine {
     #[must_use]
     pub fn index_locked(&self) -> bool {
         head::git_dir(&self.path).is_some_and(|dir| dir.join("index.lock").exists())
+    }
+}
+
+fn scan_context<'a>(
+    root: &'a DirHandle,
+    rules: &'a Rules,
+    writer: &'a ObjectWriter<'a>,
+    max_file_size: u64,
+    limits: &'a Limits,
+    cx: &'a Context<'_>,
+) -> ScanContext<'a> {
+    ScanContext {
+        root,
+        rules,
+        writer,
+        max_file_size,
+        now: cx.now,
+        watch: cx.watch,
+        progress: cx.progress,
+        limits,
     }
 }
 

@@ -16,6 +16,9 @@ use crate::path::TreePath;
 use crate::root::{DirHandle, FileType, Stat};
 use crate::store::ObjectWriter;
 
+/// Why a git directory that the target holds is kept.
+const GIT_OWN: &str = "a git directory, which is never touched";
+
 /// Whether rules ignore a path, which is a directory when the flag is set.
 pub type IgnoredBy<'a> = &'a dyn Fn(&TreePath, bool) -> Result<bool>;
 
@@ -50,6 +53,8 @@ pub struct PlanInput<'a> {
     pub ignored_now: IgnoredBy<'a>,
     /// The same by the rules of the target.
     pub ignored_then: IgnoredBy<'a>,
+    /// What git keeps for itself, outside of any `.git`, that is this path or holds it.
+    pub git_own: &'a dyn Fn(&TreePath) -> Option<TreePath>,
     /// Files above this size in bytes aren't captured.
     pub max_file_size: u64,
     /// Gets the bytes of ignored files that stand in the way.
@@ -208,7 +213,11 @@ impl<'a> Planner<'a> {
             input.operation != OperationKind::Redo
                 || input.changes.iter().any(|change| change.path.starts_with(path))
         };
+        let is_git_own = |path: &TreePath| (input.git_own)(path).is_some();
         for then in input.target_unknown.iter().filter(is_within) {
+            if is_git_own(&then.path) {
+                continue;
+            }
             let (path, reason) = (&then.path, unknown_because(then));
             let now = match self.present_unknown.get(path) {
                 Some(now) => Some((now.size, now.mtime_ns)),
@@ -254,6 +263,11 @@ impl<'a> Planner<'a> {
         asked: &mut Vec<&'a TreePath>,
     ) -> Result<()> {
         let path = &change.path;
+        if let Some(own) = (self.input.git_own)(path) {
+            // Captured while nothing showed what it was.
+            self.keep(&own, GIT_OWN);
+            return Ok(());
+        }
         if let Some(unknown) = self.unknown_in_target(path) {
             if !self.not_covered.contains_key(&unknown.path) {
                 self.keep(&unknown.path, unknown_because(unknown));

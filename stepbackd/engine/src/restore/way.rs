@@ -13,6 +13,7 @@ use crate::path::{DOT_GIT, TreePath, is_temporary};
 use crate::root::{DirHandle, FileType, Stat};
 
 const GIT_INSIDE: &str = ".git inside";
+const GIT_DIR_INSIDE: &str = "a git directory inside";
 const TEMPORARY_INSIDE: &str = "a temporary directory of an earlier operation inside";
 const APPEARED: &str = "made since it was saved";
 const MOUNT: &str = "something is mounted here";
@@ -318,6 +319,9 @@ impl Sweep {
                 stays = true;
             } else if is_temporary(&name) {
                 self.kept.push((path.clone(), TEMPORARY_INSIDE.into()));
+                stays = true;
+            } else if (planner.input.git_own)(&path.join(&name)).is_some() {
+                self.kept.push((path.clone(), GIT_DIR_INSIDE.into()));
                 stays = true;
             } else {
                 stays |= self.entry(planner, &path.join(&name), &stat)?;

@@ -14,11 +14,14 @@
 //! Limits: a `.gitignore` that a sparse checkout leaves out of the work tree isn't read from the index. Without git
 //! installed, of the global excludes files only the one at the default place is known.
 //!
+//! Nothing of this reaches what git keeps for itself: any `.git`, and the directories that a `.git` file or link names.
+//!
 //! The matching is our own (`pattern`, `wildmatch`), because git is the judge of what is ignored and the crates differ from it.
 
 mod builtin;
 mod children;
 mod git;
+mod git_dirs;
 mod ignore_file;
 mod include;
 mod outside;
@@ -32,7 +35,7 @@ mod wildmatch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use children::Children;
@@ -43,8 +46,9 @@ pub(crate) use place::{Below, DirRules, Place};
 use crate::error::{At, Error, Result};
 use crate::node::Snapshot;
 use crate::path::{DOT_GIT, TreePath};
-use crate::root::DirHandle;
+use crate::root::{DirHandle, FileType};
 use crate::store::Store;
+use git_dirs::GitDirs;
 use include::Include;
 use recorded::Recorded;
 use repo::{Fate, GitDir, Repo};
@@ -85,6 +89,11 @@ pub struct Rules {
     /// Directories that are left out as they are now.
     astray: BTreeSet<TreePath>,
     max_file_size: u64,
+    git_dirs: GitDirs,
+    /// Directories with a `.git` that is no directory.
+    pointers: Mutex<BTreeSet<TreePath>>,
+    /// One of them is new.
+    new_pointer: AtomicBool,
     /// Conversations aren't kept as such: those in the root are files.
     takes_conversations: bool,
     /// Bit by bit, which built-in patterns left something out.
@@ -143,6 +152,9 @@ impl Rules {
             forgotten: forgotten.iter().cloned().collect(),
             astray: BTreeSet::new(),
             max_file_size,
+            git_dirs: GitDirs::look(root, &BTreeSet::new(), &BTreeSet::new()),
+            pointers: Mutex::default(),
+            new_pointer: AtomicBool::new(false),
             takes_conversations: false,
             hits: AtomicU32::new(0),
             outermost: outside::place(&outside, &above),
@@ -170,6 +182,9 @@ impl Rules {
             forgotten: BTreeSet::new(),
             astray: BTreeSet::new(),
             max_file_size: outside.max_file_size,
+            git_dirs: GitDirs::default(),
+            pointers: Mutex::default(),
+            new_pointer: AtomicBool::new(false),
             takes_conversations: outside.conversations_as_files,
             hits: AtomicU32::new(0),
             outermost: outside::place(&base, &outside.above),
@@ -214,7 +229,12 @@ impl Rules {
                 }
             }
         }
+        let places = lock(&self.pointers).clone();
+        let git_dirs = GitDirs::look(path, &places, self.git_dirs.named());
+        paths.extend(git_dirs.differences(&self.git_dirs));
         // Only now: what changed is told once, and by a call that succeeds.
+        *self.new_pointer.get_mut() = false;
+        self.git_dirs = git_dirs;
         self.outermost = outside::place(&outside, &above);
         (self.outside, self.above, self.repos) = (outside, above, Mutex::new(repos));
         Ok(match (all, paths.is_empty()) {
@@ -325,6 +345,47 @@ impl Rules {
         !self.astray.is_empty() && TreePath::new(path).is_ok_and(|path| self.astray.contains(&path))
     }
 
+    /// Git directories that are known from before this was made.
+    pub(crate) fn know_git_dirs(&mut self, earlier: &BTreeSet<TreePath>) {
+        if let Source::Disk { path, .. } = &self.source {
+            let known = earlier.union(self.git_dirs.named()).cloned().collect();
+            self.git_dirs = GitDirs::look(path, &lock(&self.pointers), &known);
+        }
+    }
+
+    /// The git directories in the root that a `.git` names, or once named.
+    pub(crate) const fn git_dirs(&self) -> &BTreeSet<TreePath> {
+        self.git_dirs.named()
+    }
+
+    /// Takes into account which `.git` the latest look met: gives the paths that must be looked at anew because of it.
+    pub(crate) fn settle_git_dirs(&mut self) -> BTreeSet<TreePath> {
+        let Source::Disk { path, .. } = &self.source else {
+            return BTreeSet::new();
+        };
+        if !std::mem::take(self.new_pointer.get_mut()) {
+            return BTreeSet::new();
+        }
+        let found = GitDirs::look(path, &lock(&self.pointers), self.git_dirs.named());
+        let different = found.differences(&self.git_dirs);
+        if !different.is_empty() {
+            self.git_dirs = found;
+            lock(&self.places).clear();
+        }
+        different
+    }
+
+    /// Whether this very path is what git keeps for itself, outside of any `.git`.
+    pub(crate) fn is_git_own(&self, path: &[u8]) -> bool {
+        self.git_dirs.has(path)
+    }
+
+    /// What git keeps for itself, outside of any `.git`, that is `path` or holds it: the uppermost such path.
+    #[must_use]
+    pub fn git_own(&self, path: &TreePath) -> Option<TreePath> {
+        self.git_dirs.above(path)
+    }
+
     /// The place that the root is entered from.
     pub(crate) fn outermost(&self) -> &Place {
         &self.outermost
@@ -357,6 +418,10 @@ impl Rules {
         let Source::Disk { path: root, .. } = &self.source else {
             return Ok(rules);
         };
+        if has(DOT_GIT) && dir.stat(DOT_GIT).is_ok_and(|stat| stat.kind != FileType::Dir) {
+            let is_new = lock(&self.pointers).insert(path.clone());
+            self.new_pointer.fetch_or(is_new, Ordering::Relaxed);
+        }
         if below != Below::ByRules {
             return Ok(rules);
         }

@@ -153,7 +153,10 @@ impl Place {
 
     /// Whether an entry is captured and, for a directory, how; `None`: it is left out. `path` is that of the entry.
     pub fn verdict(&self, rules: &Rules, path: &[u8], name: &[u8], is_dir: bool) -> Option<Below> {
-        if never_captured(name) || (is_conversation(path) && !rules.takes_conversations) {
+        if never_captured(name)
+            || rules.is_git_own(path)
+            || (is_conversation(path) && !rules.takes_conversations)
+        {
             return None;
         }
         if self.below == Below::All || rules.include.takes(path, is_dir) {

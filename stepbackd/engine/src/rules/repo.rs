@@ -39,6 +39,11 @@ impl GitDir {
                 text.strip_prefix(b"gitdir: ")?.trim_ascii_end(),
             ))
         };
+        Self::at(own)
+    }
+
+    /// The one that `own` is; `None` when git would take it for none.
+    pub fn at(own: PathBuf) -> Option<Self> {
         let common = match read_small(&own.join("commondir")) {
             Ok(text) => own.join(OsStr::from_bytes(text.trim_ascii_end())),
             Err(_) => own.clone(),

@@ -150,6 +150,7 @@ impl Tree {
         cx.rules.begin_scan();
         cx.progress.begin(self.files());
         self.distrusted.clear();
+        self.not_saved();
         self.look(
             Want {
                 whole: true,
@@ -171,6 +172,7 @@ impl Tree {
         if self.root.is_none() || self.incomplete {
             return self.scan(cx);
         }
+        self.not_saved();
         let distrusted = std::mem::take(&mut self.distrusted);
         if distrusted.is_empty() {
             return self.look(Want::of(dirty), cx);
@@ -178,12 +180,31 @@ impl Tree {
         self.look(Want::of(&distrusted.union(dirty).cloned().collect()), cx)
     }
 
-    fn look(&mut self, want: Want, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
+    /// Goes on with a look that has just ended, with the same writer.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub fn look_further(
+        &mut self,
+        dirty: &BTreeSet<TreePath>,
+        cx: &ScanContext<'_>,
+        so_far: &mut ScanOutcome,
+    ) -> Result<()> {
+        let further = self.look(Want::of(dirty), cx)?;
+        so_far.changed |= further.changed;
+        so_far.still_dirty.extend(further.still_dirty);
+        Ok(())
+    }
+
+    fn not_saved(&mut self) {
         on_stack_for(self.depth, || {
             if let Some(root) = &mut self.root {
                 persist::not_saved(root);
             }
         });
+    }
+
+    fn look(&mut self, want: Want, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
         // Asking costs a dozen system calls.
         static THREADS: OnceLock<usize> = OnceLock::new();
         let threads = *THREADS.get_or_init(|| {

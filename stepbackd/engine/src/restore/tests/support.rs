@@ -248,6 +248,7 @@ impl Bench {
             within,
             ignored_now: &|path, _| Ok(is_in(&self.ignored, path)),
             ignored_then: &|path, _| Ok(is_in(&self.ignored_then, path)),
+            git_own: &|_| None,
             max_file_size: 1 << 20,
             writer: &writer,
             operation,
