@@ -5,6 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,11 +15,12 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::head::GitSighting;
 use crate::mounts::KnownMounts;
 use crate::node::CommonModes;
 use crate::path::{TreePath, escape, unescape};
+use crate::root::DirHandle;
 use crate::time::Time;
 
 /// The ref of a root's record.
@@ -34,6 +38,55 @@ pub struct Identity {
     pub born_ns: Option<i64>,
     /// File system id, where there is no birth time.
     pub fsid: Option<u64>,
+}
+
+impl Identity {
+    /// Of an open directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of_open(dir: &DirHandle) -> io::Result<Self> {
+        let metadata = std::fs::File::from(dir.as_fd().try_clone_to_owned()?).metadata()?;
+        Self::of_metadata(&metadata, || {
+            Ok(nix::sys::statvfs::fstatvfs(dir)?.filesystem_id() as u64)
+        })
+    }
+
+    fn of_metadata<E>(metadata: &Metadata, fsid: impl FnOnce() -> Result<u64, E>) -> Result<Self, E> {
+        let born_ns = metadata
+            .created()
+            .ok()
+            .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
+            .and_then(|d| i64::try_from(d.as_nanos()).ok());
+        Ok(Self {
+            ino: metadata.ino(),
+            born_ns,
+            fsid: if born_ns.is_none() { Some(fsid()?) } else { None },
+        })
+    }
+}
+
+/// Opens a directory if it is this one. Whoever works with the handle works in it, whatever its path leads to later.
+///
+/// # Errors
+/// [`Error::RootMissing`], [`Error::RootReplaced`]; what the system says.
+pub fn open_root(path: &Path, identity: Identity) -> Result<DirHandle> {
+    let root = match DirHandle::open_root(path) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Err(Error::RootMissing(path.to_owned()));
+        }
+        other => other.at(path)?,
+    };
+    if Identity::of_open(&root).at(path)? == identity {
+        Ok(root)
+    } else {
+        Err(Error::RootReplaced(path.to_owned()))
+    }
 }
 
 /// What a look at a directory tells.
@@ -64,26 +117,13 @@ impl Sighting {
             }
             Err(e) => return Err(e).at(path),
         };
-        let born_ns = metadata
-            .created()
-            .ok()
-            .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
-            .and_then(|d| i64::try_from(d.as_nanos()).ok());
-        let fsid = if born_ns.is_none() {
-            Some(file_system_id(path)?)
-        } else {
-            None
-        };
+        let identity = Identity::of_metadata(&metadata, || file_system_id(path))?;
         let mount_point = match path.parent() {
             Some(parent) => std::fs::metadata(parent).at(parent)?.dev() != metadata.dev(),
             None => true,
         };
         Ok(Some(Self {
-            identity: Identity {
-                ino: metadata.ino(),
-                born_ns,
-                fsid,
-            },
+            identity,
             mount_point,
         }))
     }
@@ -160,6 +200,20 @@ pub struct RootRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_right_directory_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&a).unwrap();
+        let identity = Sighting::of(&a).unwrap().unwrap().identity;
+        assert!(open_root(&a, identity).is_ok());
+        std::fs::rename(&a, &b).unwrap();
+        assert!(matches!(open_root(&a, identity), Err(Error::RootMissing(_))));
+        std::fs::create_dir(&a).unwrap();
+        assert!(matches!(open_root(&a, identity), Err(Error::RootReplaced(_))));
+        assert!(open_root(&b, identity).is_ok());
+    }
 
     #[test]
     fn a_directory_keeps_its_identity_over_a_rename_and_loses_it_when_made_anew() {

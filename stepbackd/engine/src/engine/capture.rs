@@ -7,7 +7,7 @@ use super::{Context, Engine, Presence, attach};
 use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
 use crate::conversation::{self, SessionId};
 use crate::diff::{self, Change, Status};
-use crate::error::{At, Error, Result, damaged_object};
+use crate::error::{Error, Result, damaged_object};
 use crate::head::{self, GitHead};
 use crate::node::{NotCaptured, Reason, Snapshot};
 use crate::path::{TreePath, is_temporary};
@@ -235,6 +235,15 @@ impl Engine {
         }
     }
 
+    /// Opens the root, if it is the directory that was attached.
+    pub(super) fn open_root(&self) -> Result<DirHandle> {
+        state::open_root(&self.path, self.record.identity).or_else(|error| {
+            // A mount point without its mount is another directory, and missing.
+            self.require_presence()?;
+            Err(error)
+        })
+    }
+
     /// Brings the tree in memory up to date and writes its new objects.
     ///
     /// # Errors
@@ -273,7 +282,7 @@ impl Engine {
         store.notice_lost_packs()?;
         self.wake();
         let limits = self.limits(within)?;
-        let root = DirHandle::open_root(&self.path).at(&self.path)?;
+        let root = self.open_root()?;
         let stale = match self.refresh_rules()? {
             // The tree is that of the cache, if any: older than what the caller has been told of since.
             _ if self.memory.is_none() => Stale::All,
@@ -320,6 +329,8 @@ impl Engine {
         if self.record.git_dirs != *rules.git_dirs() {
             self.record.git_dirs.clone_from(rules.git_dirs());
         }
+        // What was looked at may have been on its way out.
+        self.require_presence()?;
         if self.record.highest == 0 {
             self.record.modes = self.tree.common_modes();
         }

@@ -541,6 +541,7 @@ impl Engine {
         ApplyContext {
             store,
             root_path: &self.path,
+            identity: Some(self.record.identity),
             journal_dir: directory,
             progress: cx.progress,
         }

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::capture::Within;
 use super::{Context, Engine, Operation, Presence, Scope};
 use crate::diff::{self, Change};
-use crate::error::{At, Error, Result};
+use crate::error::{Error, Result};
 use crate::node::{Kind, Node, Snapshot};
 use crate::path::TreePath;
 use crate::redo::{self, RedoEntry};
 use crate::restore::{self, Plan, PlanInput, Step};
-use crate::root::DirHandle;
 use crate::rules::Rules;
 use crate::side::Side;
 use crate::state;
@@ -223,7 +222,7 @@ impl Engine {
         let modes = &self.record.modes;
         let root = match makes_root {
             true => None,
-            false => Some(DirHandle::open_root(&self.path).at(&self.path)?),
+            false => Some(self.open_root()?),
         };
         let then = Rules::of_snapshot(store, target, &side.rules)?;
         let ignored_now = |path: &TreePath, is_dir: bool| {

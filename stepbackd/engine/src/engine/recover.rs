@@ -108,7 +108,7 @@ impl Engine {
         let store = Arc::clone(&self.store);
         let (went, left) = {
             let _lock = store.lock()?;
-            restore::clear_leftovers(&self.path, &store, &places)?
+            restore::clear_leftovers(&self.open_root()?, &store, &places)?
         };
         if went {
             again(self)?;

@@ -17,6 +17,7 @@ use crate::fault;
 use crate::path::TreePath;
 use crate::progress::Progress;
 use crate::root::DirHandle;
+use crate::state::{self, Identity};
 use crate::store::Store;
 
 /// Where and with what to work.
@@ -24,8 +25,10 @@ use crate::store::Store;
 pub struct ApplyContext<'a> {
     /// Holds every byte of both states.
     pub store: &'a Store,
-    /// The root. Whether it is the one that was attached is the caller's to check.
+    /// The root.
     pub root_path: &'a Path,
+    /// Which directory it is; another one in its place is refused. `None`: any.
+    pub identity: Option<Identity>,
     /// The root's directory in the store.
     pub journal_dir: &'a Path,
     /// Counts staged files; may cancel while the tree is untouched.
@@ -96,7 +99,7 @@ pub fn apply(cx: &ApplyContext<'_>, plan: &Plan, header: JournalHeader) -> Resul
     };
     let mut outcome = Outcome::default();
     if let Err(error) = carry_out(cx, &mut ground, &works, &survey.generation, &mut outcome) {
-        return Err(take_back(cx, &journal, error));
+        return Err(take_back(cx, &journal, &ground.root, error));
     }
     let applied = report(plan, &outcome);
     let steps = plan.steps.len();
@@ -180,13 +183,22 @@ fn root_mode_work(plan: &Plan, step: usize) -> Work {
 }
 
 fn open(cx: &ApplyContext<'_>, may_be_missing: bool) -> Result<Option<DirHandle>> {
+    match open_root(cx) {
+        Err(Error::RootMissing(_)) if may_be_missing => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Opens the root, if it is the right one.
+pub(super) fn open_root(cx: &ApplyContext<'_>) -> Result<DirHandle> {
+    if let Some(identity) = cx.identity {
+        return state::open_root(cx.root_path, identity);
+    }
     match DirHandle::open_root(cx.root_path) {
-        Ok(root) => Ok(Some(root)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_missing => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Error::RootMissing(cx.root_path.to_owned()))
         }
-        Err(error) => Err(error).at(cx.root_path),
+        other => other.at(cx.root_path),
     }
 }
 
@@ -208,18 +220,19 @@ fn give_up(cx: &ApplyContext<'_>, error: Error) -> Error {
 
 /// Something failed after the journal was written: all is taken back at once, by the means of `recover`. If that fails
 /// too, the operation is unfinished.
-fn take_back(cx: &ApplyContext<'_>, journal: &Journal, error: Error) -> Error {
+fn take_back(cx: &ApplyContext<'_>, journal: &Journal, root: &DirHandle, error: Error) -> Error {
     if fault::point("back.begin").is_ok() {
         // The first error is the one that people need; a journal that stays tells of this one.
         let quiet = Progress::default();
-        let undone = converge(
-            &ApplyContext {
-                progress: &quiet,
-                ..*cx
-            },
-            journal,
-            true,
-        );
+        let cx = ApplyContext {
+            progress: &quiet,
+            ..*cx
+        };
+        // In the directory that was worked in, whatever is in its place by now.
+        let undone = root
+            .open_beneath(&TreePath::root())
+            .at(cx.root_path)
+            .and_then(|root| converge(&cx, journal, true, Some(root)));
         let _ = undone.and_then(|_| journal::clear(cx.journal_dir));
     }
     error

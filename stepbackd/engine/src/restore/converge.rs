@@ -1,11 +1,10 @@
 //! Finishing or undoing an interrupted operation: by what is on disk, path by path, not by how far it had come.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::apply::{ApplyContext, make_root, makes_root, remove_root, report};
+use super::apply::{ApplyContext, make_root, makes_root, open_root, remove_root, report};
 use super::change::{CHANGED, Changer, Done, Outcome as Changes, vanished};
 use super::compare::{self, Fit, Found};
 use super::dirs::may_be_ours;
@@ -54,7 +53,7 @@ pub fn recover(cx: &ApplyContext<'_>, undo: bool) -> Result<Option<Recovered>> {
     let Some(journal) = journal::read(cx.journal_dir)? else {
         return Ok(None);
     };
-    let (changes, left) = converge(cx, &journal, undo)?;
+    let (changes, left) = converge(cx, &journal, undo, None)?;
     let applied = report(&journal.plan, &changes);
     let mut kept = applied.kept;
     if undo {
@@ -71,21 +70,25 @@ pub fn recover(cx: &ApplyContext<'_>, undo: bool) -> Result<Option<Recovered>> {
     }))
 }
 
-/// Brings every path of the plan to one side, and removes all staging directories.
-pub(super) fn converge(cx: &ApplyContext<'_>, journal: &Journal, undo: bool) -> Result<(Changes, Vec<Kept>)> {
+/// Brings every path of the plan to one side, and removes all staging directories. `root`: open already.
+pub(super) fn converge(
+    cx: &ApplyContext<'_>,
+    journal: &Journal,
+    undo: bool,
+    root: Option<DirHandle>,
+) -> Result<(Changes, Vec<Kept>)> {
     let plan = &journal.plan;
-    let root = match DirHandle::open_root(cx.root_path) {
-        Ok(root) => root,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && makes_root(plan) => {
+    let makes_root = makes_root(plan);
+    // Which directory one is that the operation made, nobody knows.
+    let identity = cx.identity.filter(|_| !makes_root);
+    let root = match root.map_or_else(|| open_root(&ApplyContext { identity, ..*cx }), Ok) {
+        Err(Error::RootMissing(_)) if makes_root => {
             if undo {
                 return Ok((Changes::default(), Vec::new()));
             }
             make_root(cx)?
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::RootMissing(cx.root_path.to_owned()));
-        }
-        Err(error) => return Err(error).at(cx.root_path),
+        other => other?,
     };
     let ground = Ground {
         root_path: cx.root_path,
@@ -112,7 +115,7 @@ pub(super) fn converge(cx: &ApplyContext<'_>, journal: &Journal, undo: bool) -> 
     let left = staging::remove(&mut ground, all, plan.steps.len(), &|at, step| {
         changes.stranded.contains(&(at, step))
     })?;
-    if undo && makes_root(plan) {
+    if undo && makes_root {
         remove_root(cx)?;
     }
     let reason = "it holds a version that somebody wrote while its path was being replaced";

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use super::change::vanished;
 use super::compare::{self, Found};
 use super::ops;
 use super::staging::{compare_not_empty, remove_from};
 use super::step::Kept;
-use crate::error::{At, Result};
+use crate::error::Result;
 use crate::node::{Kind, NotCaptured};
 use crate::path::{TreePath, escape, is_temporary};
 use crate::root::{DirHandle, FileType};
@@ -35,13 +34,12 @@ pub(super) fn has_temporary_name(path: &TreePath) -> bool {
 /// operation is unfinished. Returns those that stay, and why; the flag says whether any of them went.
 ///
 /// # Errors
-/// Those of the root and of the store. What is refused at a single place is told as what stays.
-pub fn clear_leftovers(root_path: &Path, store: &Store, places: &[TreePath]) -> Result<(bool, Vec<Kept>)> {
-    let root = DirHandle::open_root(root_path).at(root_path)?;
+/// Those of the store. What is refused at a single place is told as what stays.
+pub fn clear_leftovers(root: &DirHandle, store: &Store, places: &[TreePath]) -> Result<(bool, Vec<Kept>)> {
     let (mut went, mut left) = (false, Vec::new());
     for path in places.iter().filter(|path| has_temporary_name(path)) {
         let mut has = |oid| store.has(oid);
-        let reason = match clear(&root, path, &mut has) {
+        let reason = match clear(root, path, &mut has) {
             Ok(Cleared::Gone) => {
                 went = true;
                 continue;

@@ -22,6 +22,7 @@ mod property;
 mod property_rules;
 mod records;
 mod redo;
+mod replaced;
 mod store_describes_itself;
 mod support;
 mod talk;

@@ -279,6 +279,7 @@ impl Bench {
         ApplyContext {
             store: &self.store,
             root_path: &self.root,
+            identity: None,
             journal_dir: &self.journal_dir,
             progress,
         }
