@@ -2,6 +2,7 @@
 //!
 //! Each follows the same order: look at the disk, plan, checkpoint what is there, note it for redo, change, look again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -22,7 +23,7 @@ use crate::restore::{
     self, Applied, ApplyContext, JournalHeader, Kept, NotCovered, OperationKind, PlanId, PlannedChange,
 };
 use crate::store::{Expected as Ref, ObjectWriter, Store};
-use crate::tree::stored;
+use crate::tree::{stored, with};
 
 /// An operation that writes below the root.
 #[derive(Debug, Clone)]
@@ -400,6 +401,10 @@ impl Engine {
         };
         let recorded = talk.as_ref().map_or(&[][..], |talk| &talk.target);
         self.notice_own_talk(store, &sessions, recorded, cx.now);
+        let Applied {
+            touched, rest, kept, ..
+        } = &mut applied;
+        self.keep_overtaken(store, rest, touched, ends_at, kept, cx)?;
         self.look_after(store, &applied.touched, ends_at, cx)?;
         let talked = conversation.iter().any(|outcome| outcome.action == "rewind");
         let changed_nothing = applied.written == 0 && applied.removed == 0 && !talked;
@@ -547,12 +552,50 @@ impl Engine {
         }
     }
 
+    /// Makes a checkpoint of what others wrote and overtook while it was being replaced, beside the one of what is there; then
+    /// nothing needs it any more where the operation has left it. What stays for another reason is added to `kept`.
+    pub(super) fn keep_overtaken(
+        &mut self,
+        store: &Store,
+        rest: &restore::Rest,
+        touched: &BTreeSet<TreePath>,
+        ends_at: Option<Expected>,
+        kept: &mut Vec<Kept>,
+        cx: &Context<'_>,
+    ) -> Result<()> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if !rest.overtaken.is_empty() {
+            let look = self.look(store, &Scope::Paths(touched.clone()), Within::Anything, cx)?;
+            let writer = store.writer();
+            let modes = self.record.modes;
+            let snapshot = with::replace(store, &writer, &modes, look.snapshot, &rest.overtaken)?;
+            writer.finish()?;
+            let why = Why {
+                label: Some("edits that others overtook during the operation".into()),
+                ..Why::plain(Trigger::AfterOperation)
+            };
+            let n = self.publish_after(store, snapshot, &why, ends_at, cx)?;
+            for kept in kept
+                .iter_mut()
+                .filter(|kept| rest.overtaken.contains_key(&kept.path))
+            {
+                kept.reason = format!("{}; an edit before that is in checkpoint {n}", kept.reason);
+            }
+        }
+        let (_, stays) = restore::clear_leftovers(&self.open_root()?, store, &rest.left)?;
+        kept.extend(stays);
+        kept.sort();
+        Ok(())
+    }
+
     /// Looks at what an operation touched. If that made the tree equal to `ends_at`, the position is there; any other
     /// state is a checkpoint of its own at once.
     pub(super) fn look_after(
         &mut self,
         store: &Store,
-        touched: &std::collections::BTreeSet<TreePath>,
+        touched: &BTreeSet<TreePath>,
         ends_at: Option<Expected>,
         cx: &Context<'_>,
     ) -> Result<()> {
@@ -566,16 +609,28 @@ impl Engine {
         if self.is_position(look.snapshot) {
             return Ok(());
         }
-        // It comes from where the operation went: going further back goes on from there.
+        let why = Why::plain(Trigger::AfterOperation);
+        self.publish_after(store, look.snapshot, &why, ends_at, cx)
+            .map(drop)
+    }
+
+    /// A checkpoint that comes from where an operation went: going further back goes on from there.
+    fn publish_after(
+        &mut self,
+        store: &Store,
+        snapshot: Snapshot,
+        why: &Why,
+        ends_at: Option<Expected>,
+        cx: &Context<'_>,
+    ) -> Result<u64> {
         let before = self.record.position;
         if let Some(e) = ends_at.filter(|e| self.checkpoint(e.checkpoint).is_ok()) {
             self.record.position = Some(e.checkpoint);
         }
-        let why = Why::plain(Trigger::AfterOperation);
-        let published = self.publish(store, look.snapshot, &why, None, &[], cx.now);
+        let published = self.publish(store, snapshot, why, None, &[], cx.now);
         if published.is_err() {
             self.record.position = before;
         }
-        published.map(drop)
+        published
     }
 }

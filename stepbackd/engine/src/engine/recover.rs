@@ -145,7 +145,7 @@ impl Engine {
         if ending.makes_root && self.path.exists() {
             self.note_made_root()?;
         }
-        let mut notes = recovered.notes;
+        let (mut notes, mut kept) = (recovered.notes, recovered.kept);
         if let Some(talk) = &ending.talk {
             // What can't be done with a conversation holds up no files.
             match self.recover_talk(&store, talk, undo, cx.now) {
@@ -159,7 +159,10 @@ impl Engine {
             snapshot: c.snapshot,
         });
         if self.path.exists() {
-            let result = self.look_after(&store, &recovered.touched, ends_at, cx);
+            let (rest, touched) = (&recovered.rest, &recovered.touched);
+            let result = self
+                .keep_overtaken(&store, rest, touched, ends_at, &mut kept, cx)
+                .and_then(|()| self.look_after(&store, touched, ends_at, cx));
             if result.is_err() {
                 self.distrust_tree(None);
             }
@@ -181,7 +184,7 @@ impl Engine {
         clear_journal(&directory, &mut notes)?;
         Ok(Recovered {
             interrupted: Some(header),
-            kept: recovered.kept,
+            kept,
             notes,
         })
     }

@@ -9,6 +9,7 @@ use super::change::{Changer, Done, Outcome};
 use super::converge::converge;
 use super::journal::{self, Generation, Journal, JournalHeader};
 use super::place::{Ground, Work};
+use super::rest::Rest;
 use super::step::{Kept, Plan};
 use super::survey::{Survey, survey};
 use super::{ops, staging};
@@ -46,6 +47,8 @@ pub struct Applied {
     pub kept: Vec<Kept>,
     /// All paths that may have changed, for the picture of the tree in memory.
     pub touched: BTreeSet<TreePath>,
+    /// What could not go back.
+    pub rest: Rest,
     /// For people: set-id bits, owners and attributes that could not be put back.
     pub notes: Vec<String>,
 }
@@ -101,14 +104,9 @@ pub fn apply(cx: &ApplyContext<'_>, plan: &Plan, header: JournalHeader) -> Resul
     if let Err(error) = carry_out(cx, &mut ground, &works, &survey.generation, &mut outcome) {
         return Err(take_back(cx, &journal, &ground.root, error));
     }
-    let applied = report(plan, &outcome);
-    let steps = plan.steps.len();
-    let all = 0..ground.stagings.len();
-    let stranded = outcome.stranded;
-    let left = staging::remove(&mut ground, all, steps, &|at, step| {
-        stranded.contains(&(at, step))
-    })?;
-    Ok(with_left(applied, left))
+    let mut applied = report(plan, &outcome);
+    applied.rest = Rest::of(cx.store, &mut ground, &plan.steps, &outcome.stranded)?;
+    Ok(applied)
 }
 
 fn carry_out(
@@ -137,15 +135,6 @@ fn carry_out(
     };
     changer.run(outcome)?;
     changer.settle(outcome)
-}
-
-fn with_left(mut applied: Applied, left: Vec<TreePath>) -> Applied {
-    applied.kept.extend(left.into_iter().map(|path| Kept {
-        path,
-        reason: "it holds a version that somebody wrote while its path was being replaced".into(),
-    }));
-    applied.kept.sort();
-    applied
 }
 
 pub(super) fn works_of(plan: &Plan) -> Vec<Work> {
@@ -233,7 +222,11 @@ fn take_back(cx: &ApplyContext<'_>, journal: &Journal, root: &DirHandle, error: 
             .open_beneath(&TreePath::root())
             .at(cx.root_path)
             .and_then(|root| converge(&cx, journal, true, Some(root)));
-        let _ = undone.and_then(|_| journal::clear(cx.journal_dir));
+        let _ = undone.and_then(|(_, rest)| match rest.is_empty() {
+            true => journal::clear(cx.journal_dir),
+            // Whoever finishes or undoes it has a place for what is left.
+            false => Ok(()),
+        });
     }
     error
 }

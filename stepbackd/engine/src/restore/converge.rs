@@ -11,6 +11,7 @@ use super::dirs::may_be_ours;
 use super::journal::{self, Generation, Journal, JournalHeader, Opened};
 use super::ops::At as Name;
 use super::place::{Ground, Work, name};
+use super::rest::Rest;
 use super::staging;
 use super::step::{Kept, Step, is_dir};
 use super::survey::survey;
@@ -40,6 +41,8 @@ pub struct Recovered {
     pub kept: Vec<Kept>,
     /// All paths that may have changed, by this or by what was interrupted.
     pub touched: BTreeSet<TreePath>,
+    /// What could not go back.
+    pub rest: Rest,
     /// For people.
     pub notes: Vec<String>,
 }
@@ -53,16 +56,15 @@ pub fn recover(cx: &ApplyContext<'_>, undo: bool) -> Result<Option<Recovered>> {
     let Some(journal) = journal::read(cx.journal_dir)? else {
         return Ok(None);
     };
-    let (changes, left) = converge(cx, &journal, undo, None)?;
+    let (changes, rest) = converge(cx, &journal, undo, None)?;
     let applied = report(&journal.plan, &changes);
     let mut kept = applied.kept;
     if undo {
         kept.retain(|kept| !journal.plan.kept.contains(kept));
     }
-    kept.extend(left);
-    kept.sort();
     Ok(Some(Recovered {
         outcome: if undo { Outcome::Undone } else { Outcome::Finished },
+        rest,
         header: journal.header,
         kept,
         touched: applied.touched,
@@ -76,7 +78,7 @@ pub(super) fn converge(
     journal: &Journal,
     undo: bool,
     root: Option<DirHandle>,
-) -> Result<(Changes, Vec<Kept>)> {
+) -> Result<(Changes, Rest)> {
     let plan = &journal.plan;
     let makes_root = makes_root(plan);
     // Which directory one is that the operation made, nobody knows.
@@ -84,7 +86,7 @@ pub(super) fn converge(
     let root = match root.map_or_else(|| open_root(&ApplyContext { identity, ..*cx }), Ok) {
         Err(Error::RootMissing(_)) if makes_root => {
             if undo {
-                return Ok((Changes::default(), Vec::new()));
+                return Ok((Changes::default(), Rest::default()));
             }
             make_root(cx)?
         }
@@ -111,22 +113,11 @@ pub(super) fn converge(
     let Recovery {
         mut ground, changes, ..
     } = recovery;
-    let all = 0..ground.stagings.len();
-    let left = staging::remove(&mut ground, all, plan.steps.len(), &|at, step| {
-        changes.stranded.contains(&(at, step))
-    })?;
+    let rest = Rest::of(cx.store, &mut ground, &plan.steps, &changes.stranded)?;
     if undo && makes_root {
         remove_root(cx)?;
     }
-    let reason = "it holds a version that somebody wrote while its path was being replaced";
-    let left = left
-        .into_iter()
-        .map(|path| Kept {
-            path,
-            reason: reason.into(),
-        })
-        .collect();
-    Ok((changes, left))
+    Ok((changes, rest))
 }
 
 struct Recovery<'a> {

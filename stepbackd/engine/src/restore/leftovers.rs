@@ -18,7 +18,8 @@ use crate::store::Store;
 const NAMED_MAX: usize = 3;
 
 /// What a plan says of one that it meets.
-pub(super) const LEFT: &str = "left by an interrupted operation of stepback; `stepback recover` clears it";
+pub(super) const LEFT: &str =
+    "left by an operation of stepback; `stepback recover` clears it, or says what is in it";
 
 /// Whether a path has the name of a staging directory.
 #[must_use]
@@ -46,7 +47,7 @@ pub fn clear_leftovers(root: &DirHandle, store: &Store, places: &[TreePath]) -> 
             }
             Ok(Cleared::Holds(names)) => holds(&names),
             Ok(Cleared::NoDirectory) => "it has the name of a directory of stepback, and is none".into(),
-            Err(Failed::Disk(error)) => format!("left by an interrupted operation of stepback: {error}"),
+            Err(Failed::Disk(error)) => format!("left by an operation of stepback: {error}"),
             Err(Failed::Store(error)) => return Err(error),
         };
         left.push(Kept {
@@ -145,7 +146,7 @@ fn holds(names: &[Vec<u8>]) -> String {
         n => format!(" and {n} more"),
     };
     format!(
-        "left by an interrupted operation of stepback: {}{more} in it is in no checkpoint; look at it, then remove it",
+        "left by an operation of stepback: {}{more} in it is in no checkpoint; look at it, then remove it",
         named.join(", ")
     )
 }

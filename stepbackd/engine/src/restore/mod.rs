@@ -33,6 +33,7 @@ mod ops;
 mod place;
 mod plan;
 mod record;
+mod rest;
 mod settle;
 mod staging;
 mod step;
@@ -50,4 +51,5 @@ pub use journal::{JournalHeader, OperationKind, clear as finish, set_aside, unfi
 pub use leftovers::{clear_leftovers, is_leftover};
 pub use plan::{IgnoredBy, LookUp, PlanInput, plan};
 pub use record::{decode_plan, encode_plan};
+pub use rest::Rest;
 pub use step::{Kept, NotCovered, Plan, PlanId, PlannedChange, Step};

@@ -20,6 +20,7 @@ mod side;
 pub mod stored;
 pub(crate) mod together;
 mod want;
+pub mod with;
 pub mod without;
 mod work;
 

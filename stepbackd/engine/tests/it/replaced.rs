@@ -203,3 +203,78 @@ fn while_it_is_changed() {
     }
     println!("{interrupted} of 5 were interrupted");
 }
+
+/// An operation of which all is done but its record, since the root went while `d` was looked at; it is back.
+fn unrecorded(sandbox: &mut Sandbox) -> PathBuf {
+    struct At(Swap);
+    impl DirWatch for At {
+        fn enter(&self, dir: &TreePath, _: u64) -> bool {
+            if dir.as_bytes() == b"d" {
+                self.0.go();
+            }
+            false
+        }
+        fn leave(&self, _: &TreePath) {}
+    }
+    let watch = At(Swap::of(sandbox));
+    fs::create_dir(watch.0.other()).unwrap();
+    let progress = Progress::default();
+    let cx = Context {
+        now: Sandbox::now(),
+        watch: &watch,
+        progress: &progress,
+    };
+    let engine = sandbox.engine();
+    let error = engine
+        .execute(&Operation::Rewind(Some(Select::Number(1))), None, &cx)
+        .unwrap_err();
+    assert!(matches!(error, Error::RootReplaced(_)), "{error:?}");
+    watch.0.back();
+    engine
+        .store_path()
+        .join("stepback")
+        .join(engine.id())
+        .join("journal")
+}
+
+/// Somebody wrote to a path twice while it was replaced: the later version stands, and the other one is in the history. Nothing
+/// of ours stays in the root.
+#[test]
+fn an_edit_that_another_overtook_is_in_a_checkpoint() {
+    let mut sandbox = Sandbox::with(|root| {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/x"), "x\n").unwrap();
+        fs::write(root.join("a"), "one\n").unwrap();
+    });
+    fs::remove_dir_all(sandbox.root().join("d")).unwrap();
+    sandbox.write("a", "two\n");
+    sandbox.capture();
+    let journal = unrecorded(&mut sandbox);
+    let journal: serde_json::Value = serde_json::from_slice(&fs::read(journal).unwrap()).unwrap();
+    let name = journal["stagings"][0]["name"].as_str().unwrap();
+    let steps = journal["plan"]["steps"].as_array().unwrap();
+    let slot = steps.iter().position(|step| step["path"] == "a").unwrap();
+    sandbox.write(&format!("{name}/{slot}"), "overtaken\n");
+    sandbox.write("a", "newest\n");
+
+    let recovered = sandbox.on(|engine, cx| engine.recover(false, cx)).unwrap();
+    let [kept] = &recovered.kept[..] else {
+        panic!("{recovered:?}");
+    };
+    assert_eq!(kept.path.as_bytes(), b"a");
+    assert!(
+        kept.reason.ends_with("; an edit before that is in checkpoint 3"),
+        "{kept:?}"
+    );
+    assert!(!sandbox.root().join(name).exists());
+    assert_eq!(sandbox.read("a").as_deref(), Some("newest\n"));
+    let bases: Vec<_> = sandbox.engine().checkpoints().iter().map(|c| c.base).collect();
+    assert_eq!(bases, [None, Some(1), Some(1), Some(1)]);
+    sandbox.rewind(3);
+    assert_eq!(sandbox.read("a").as_deref(), Some("overtaken\n"));
+    assert_eq!(sandbox.read("d/x").as_deref(), Some("x\n"));
+    sandbox.reopen(false);
+    let report = sandbox.rewind(4);
+    assert_eq!(report.kept, []);
+    assert_eq!(sandbox.read("a").as_deref(), Some("newest\n"));
+}

@@ -6,6 +6,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use super::support::*;
+use crate::node::Kind;
+use crate::oid::ObjectKind;
 use crate::progress::Progress;
 use crate::restore::apply::{report, works_of};
 use crate::restore::change::{Changer, Outcome};
@@ -14,7 +16,7 @@ use crate::restore::ops::At as Name;
 use crate::restore::place::{Ground, Work};
 use crate::restore::survey::survey;
 use crate::restore::swap::Swap;
-use crate::restore::{Applied, Plan, staging};
+use crate::restore::{Applied, Plan, clear_leftovers, staging};
 use crate::root::DirHandle;
 
 /// An operation whose changes are made, but not yet looked at again.
@@ -129,25 +131,28 @@ fn what_was_written_before_a_crash_comes_back_in_the_recovery() {
 }
 
 #[test]
-fn bytes_that_can_go_nowhere_stay_and_are_named() {
+fn bytes_that_can_go_nowhere_are_given_to_the_store() {
     let (bench, target, _, mut files) = scene();
     drop(halfway(&bench, bench.plan(&target)));
     files[0].write_all(b" and more").unwrap();
     bench.write("replaced", "a third version");
     let recovered = bench.recover(false).unwrap().unwrap();
     assert_eq!(bench.read("replaced"), "a third version");
-    let left = recovered
-        .kept
-        .iter()
-        .find(|kept| kept.path.to_string().starts_with(".stepback-tmp-"))
-        .unwrap();
-    let slot = fs::read_dir(bench.root.join(left.path.as_path()))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap();
-    assert_eq!(fs::read_to_string(slot.path()).unwrap(), "v2 and more");
+    assert_eq!(kept(&recovered.kept)[0].0, "replaced");
+    let Kind::File(oid) = recovered.rest.overtaken[&path("replaced")].kind else {
+        panic!("{:?}", recovered.rest);
+    };
+    assert_eq!(bench.store.read(oid, ObjectKind::Blob).unwrap(), b"v2 and more");
+    // Until something names them there, they stay.
+    let [left] = &recovered.rest.left[..] else {
+        panic!("{:?}", recovered.rest);
+    };
+    assert_eq!(fs::read_dir(bench.root.join(left.as_path())).unwrap().count(), 1);
     assert!(!bench.is_unfinished());
+    let root = DirHandle::open_root(&bench.root).unwrap();
+    let (went, stays) = clear_leftovers(&root, &bench.store, &recovered.rest.left).unwrap();
+    assert!(went && stays.is_empty(), "{stays:?}");
+    bench.assert_clean();
 }
 
 #[test]
