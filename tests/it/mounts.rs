@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use stepback_tests::{Project, Sandbox};
+use stepback_tests::{Project, Sandbox, eventually, finish, start};
 
 use crate::support::{entry, paths, warnings};
+
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A bind mount: the same device on both sides, so that no `stat` tells it apart.
 struct Mount {
@@ -34,8 +37,11 @@ impl Mount {
     }
 
     fn umount(&mut self) {
-        let done = Command::new("umount").arg(&self.at).output().unwrap();
-        assert!(done.status.success(), "{done:?}");
+        // A daemon that looks at it just now holds it for a moment.
+        eventually("it is unmounted", DEADLINE, || {
+            let done = Command::new("umount").arg(&self.at).output().unwrap();
+            done.status.success()
+        });
         self.mounted = false;
     }
 }
@@ -189,4 +195,80 @@ fn a_mount_point_that_the_target_does_not_have_stays_and_is_named() {
     assert!(!project.path.join("data/f").exists());
     project.redo();
     assert_eq!(std::fs::read(project.path.join("data/f")).unwrap(), b"v1\n");
+}
+
+/// A file can be a mount point, too: nothing can take its place, which the preview knows.
+#[test]
+fn a_mounted_file_is_kept_and_the_preview_says_so() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf 'v1\\n' > ../other; mkdir d; printf 'v1\\n' > d/f; printf 'v1\\n' > a");
+    project.attach();
+    let first = project.save();
+    project.sh("printf 'v2\\n' > d/f; printf 'v2\\n' > a; mkdir e; printf 'v2\\n' > e/f");
+    let other = sandbox.dir().join("work/other");
+    let Some(_mount) = Mount::bind(&other, project.path.join("d/f")) else {
+        return;
+    };
+    let _inner = Mount::bind(&other, project.path.join("e/f")).unwrap();
+    project.write("d/f", "v3\n");
+    project.save();
+    let preview = project.json(&["rewind", &first.to_string(), "-n"]);
+    assert_eq!(paths(&preview["changes"]), ["a"], "{preview:#}");
+    assert_eq!(paths(&preview["kept"]), ["d/f", "e/f"], "{preview:#}");
+    let report = project.json_code(&["rewind", &first.to_string(), "-y"], 3);
+    assert_eq!((&report["written"], &report["removed"]), (&1.into(), &0.into()));
+    assert_eq!(paths(&report["kept"]), ["d/f", "e/f"], "{report:#}");
+    assert_eq!(std::fs::read(&other).unwrap(), b"v3\n");
+}
+
+/// What is mounted went while an operation was interrupted in it: its bare mount point is no state to go on from.
+#[test]
+fn recover_waits_for_what_was_mounted() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let (project, volume) = project(&sandbox);
+    let Some(mut mount) = Mount::bind(&volume, project.path.join("data")) else {
+        return;
+    };
+    project.sh("i=0; while [ $i -lt 800 ]; do echo one > data/f$i; i=$((i+1)); done");
+    project.attach();
+    let first = project.save();
+    project.sh("for f in data/f*; do echo two > $f; done");
+    project.save();
+    let journal = project
+        .store()
+        .join("stepback")
+        .join(project.status()["id"].as_str().unwrap())
+        .join("journal");
+    let mut rewind = sandbox.command(sandbox.program("stepback"), &project.path);
+    rewind
+        .args(["rewind", &first.to_string(), "-y"])
+        .env("STEPBACK_NO_AUTOSTART", "1");
+    let rewind = start(&mut rewind);
+    eventually("the operation is under way", DEADLINE, || journal.exists());
+    daemon.kill();
+    finish(rewind, "stepback rewind", DEADLINE);
+    let _daemon = sandbox.daemon();
+    if project.status()["unfinished"].is_null() {
+        println!("skipped: the operation was faster");
+        return;
+    }
+    mount.umount();
+    for arguments in [&["recover"][..], &["recover", "--undo"]] {
+        let error = project.fails(arguments, 1, "declined");
+        let hint = error["hint"].as_str().unwrap();
+        assert!(
+            hint.contains("mount it again") && hint.contains("stepback attach --here"),
+            "{error:#}"
+        );
+    }
+    assert!(!project.status()["unfinished"].is_null());
+    assert_eq!(std::fs::read_dir(project.path.join("data")).unwrap().count(), 0);
+    assert!(mount.again(&volume));
+    let report = project.json(&["recover"]);
+    assert_eq!(report["outcome"], "finished", "{report:#}");
+    for n in 0..800 {
+        assert_eq!(project.read(&format!("data/f{n}")), b"one\n");
+    }
 }

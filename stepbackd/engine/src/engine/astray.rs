@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mounts::{self, Astray, KnownMounts};
-use crate::path::TreePath;
+use crate::path::{TreePath, for_shell};
 use crate::root::DirHandle;
 use crate::store::Store;
 use crate::tree::stored;
@@ -54,6 +54,31 @@ impl Engine {
         self.record.mounts = Some(next);
         (self.mounted, self.astray) = (now, astray);
         Ok(changed)
+    }
+
+    /// That the mount points above `paths` are as they were.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] naming the first that isn't.
+    pub(super) fn require_mounts(&mut self, store: &Store, paths: &[TreePath]) -> Result<()> {
+        self.wake();
+        self.refresh_mounts(store)?;
+        let is_inside = |path: &TreePath, point: &TreePath| path != point && path.starts_with(point);
+        let needed = |point: &&TreePath| paths.iter().any(|path| is_inside(path, point));
+        let Some(point) = self.astray.keys().find(needed) else {
+            return Ok(());
+        };
+        let (what, remedy) = match self.astray[point] {
+            Astray::Unmounted => ("what was mounted there isn't", "mount it again"),
+            Astray::Covered => ("something is mounted there that wasn't", "unmount it"),
+        };
+        Err(Error::Refused {
+            message: format!("{point}: {what}, and the interrupted operation changes what is in it"),
+            hint: format!(
+                "{remedy}, then `stepback recover`; or `stepback attach --here {}` takes it as it is",
+                for_shell(&self.path)
+            ),
+        })
     }
 
     fn is_empty_dir(&self, path: &TreePath) -> bool {

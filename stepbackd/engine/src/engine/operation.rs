@@ -246,6 +246,7 @@ impl Engine {
             ignored_now: &ignored_now,
             ignored_then: &|path, is_dir| then.ignores(path, is_dir),
             git_own: &|path| self.rules.as_ref()?.git_own(path),
+            mounted: &self.mounted,
             max_file_size: self.max_file_size(),
             writer,
             operation: operation.kind(),

@@ -134,6 +134,9 @@ impl Engine {
             self.require_presence()?;
         }
         let _lock = store.lock()?;
+        if self.presence() == Presence::Here {
+            self.require_mounts(&store, &restore::unfinished_paths(&directory)?)?;
+        }
         let recovered = restore::recover(&self.apply_context(&store, &directory, cx), undo)?;
         let Some(recovered) = recovered else {
             return Ok(Recovered {

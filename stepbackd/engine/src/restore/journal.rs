@@ -146,6 +146,16 @@ pub fn unfinished(journal_dir: &Path) -> Result<Option<JournalHeader>> {
     Ok(read(journal_dir)?.map(|journal| journal.header))
 }
 
+/// The paths that the interrupted operation changes.
+///
+/// # Errors
+/// As [`unfinished`].
+pub fn unfinished_paths(journal_dir: &Path) -> Result<Vec<TreePath>> {
+    let journal = read(journal_dir)?;
+    let steps = journal.into_iter().flat_map(|journal| journal.plan.steps);
+    Ok(steps.map(|step| step.path).collect())
+}
+
 /// Makes the journal durable; the operation is unfinished from now on. When it fails, it isn't, unless the error came
 /// after the rename: then the caller must [`clear`] it.
 pub(super) fn begin(dir: &Path, journal: &Journal) -> Result<()> {

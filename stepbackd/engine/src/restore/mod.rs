@@ -47,7 +47,7 @@ mod tests;
 
 pub use apply::{Applied, ApplyContext, apply};
 pub use converge::{Outcome, Recovered, recover};
-pub use journal::{JournalHeader, OperationKind, clear as finish, set_aside, unfinished};
+pub use journal::{JournalHeader, OperationKind, clear as finish, set_aside, unfinished, unfinished_paths};
 pub use leftovers::{clear_leftovers, is_leftover};
 pub use plan::{IgnoredBy, LookUp, PlanInput, plan};
 pub use record::{decode_plan, encode_plan};

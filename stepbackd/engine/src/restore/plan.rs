@@ -1,8 +1,9 @@
 //! Making a plan: every difference between what is on disk and the target, judged by the table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
+use super::change::MOUNT;
 use super::compare::{self, Fit};
 use super::journal::OperationKind;
 use super::leftovers::{LEFT, has_temporary_name};
@@ -55,6 +56,8 @@ pub struct PlanInput<'a> {
     pub ignored_then: IgnoredBy<'a>,
     /// What git keeps for itself, outside of any `.git`, that is this path or holds it.
     pub git_own: &'a dyn Fn(&TreePath) -> Option<TreePath>,
+    /// On these something is mounted: nothing can take their place.
+    pub mounted: &'a BTreeSet<TreePath>,
     /// Files above this size in bytes aren't captured.
     pub max_file_size: u64,
     /// Gets the bytes of ignored files that stand in the way.
@@ -427,6 +430,11 @@ impl<'a> Planner<'a> {
     }
 
     pub fn step(&mut self, path: &TreePath, from: Option<Node>, to: Option<Node>, extra: bool) {
+        let stays_dir = is_dir(from.as_ref()) && is_dir(to.as_ref());
+        if from.is_some() && !stays_dir && self.input.mounted.contains(path) {
+            self.keep(path, MOUNT);
+            return;
+        }
         let edited_since = self.edited_since(path, from.as_ref());
         self.steps.insert(
             path.clone(),

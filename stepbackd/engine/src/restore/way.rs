@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use super::change::MOUNT;
 use super::compare;
 use super::plan::{Going, Planner, not_in_checkpoint, unknown_because};
 use super::step::Step;
@@ -16,7 +17,6 @@ const GIT_INSIDE: &str = ".git inside";
 const GIT_DIR_INSIDE: &str = "a git directory inside";
 const TEMPORARY_INSIDE: &str = "a temporary directory of an earlier operation inside";
 const APPEARED: &str = "made since it was saved";
-const MOUNT: &str = "something is mounted here";
 const FILES_INSIDE: &str = "it holds what isn't in the checkpoint";
 
 /// What becomes of something uncaptured.
@@ -357,6 +357,10 @@ impl Sweep {
                 _ => self.uncaptured_dir(planner, path, stat),
             };
         }
+        if planner.input.mounted.contains(path) {
+            self.kept.push((path.clone(), MOUNT.into()));
+            return Ok(true);
+        }
         if let Some(from) = captured {
             // What it is now shows when it is swapped out.
             if self.must_go {
@@ -418,8 +422,12 @@ impl Sweep {
     }
 }
 
-/// Whether another file system begins here. A second mount of the same one shows only when the directory is removed.
+/// Whether something is mounted here. A second mount of the same file system shows only in the system's list, if it has one, or
+/// else when the directory is removed.
 fn is_mount_point(planner: &Planner<'_>, path: &TreePath) -> Result<bool> {
+    if planner.input.mounted.contains(path) {
+        return Ok(true);
+    }
     let Some((parent, _)) = path.split_last() else {
         return Ok(false);
     };

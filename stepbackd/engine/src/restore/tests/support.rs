@@ -249,6 +249,7 @@ impl Bench {
             ignored_now: &|path, _| Ok(is_in(&self.ignored, path)),
             ignored_then: &|path, _| Ok(is_in(&self.ignored_then, path)),
             git_own: &|_| None,
+            mounted: &BTreeSet::new(),
             max_file_size: 1 << 20,
             writer: &writer,
             operation,
