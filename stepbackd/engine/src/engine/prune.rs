@@ -340,11 +340,12 @@ impl Engine {
 }
 
 /// How many of so many checkpoints go: one of `share`, or more when what the last ones gave back, `each` so many bytes, tells
-/// that it takes more until `wanted` bytes are free.
+/// that it takes more until `wanted` bytes are free. At most half of them on the word of that guess: what went too much
+/// is lost.
 fn share_to_go(of: usize, share: usize, wanted: u64, each: u64) -> usize {
-    let estimate = wanted.checked_div(each).map_or(0, |n| n + n / 4 + 1);
+    let estimate = if each == 0 { 0 } else { wanted.div_ceil(each) };
     let estimate = usize::try_from(estimate).unwrap_or(usize::MAX);
-    of.div_ceil(share).max(estimate).min(of)
+    of.div_ceil(share).max(estimate.min(of.div_ceil(2)))
 }
 
 #[cfg(test)]
@@ -354,8 +355,8 @@ mod tests {
     #[test]
     fn few_rounds_come_to_what_is_wanted_or_to_the_end() {
         assert_eq!(share_to_go(100, ROOM_SHARE, 1_000, 0), 25);
-        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_000, 100), 13);
-        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_000, 1), 75);
+        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_110, 100), 12);
+        assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 1_000, 1), 38);
         assert_eq!(share_to_go(75, ROOM_SHARE_THEN, 10, 100), 10);
         assert_eq!(share_to_go(3, 1, 10, 0), 3);
         assert_eq!(share_to_go(0, 1, 10, 0), 0);
