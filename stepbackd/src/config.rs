@@ -68,16 +68,19 @@ impl TryFrom<String> for FileSystem {
     }
 }
 
-/// A time in `MS` milliseconds, at most a year.
+/// A time in `MS` milliseconds, also a part of one; at most a year.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u64")]
+#[serde(try_from = "f64")]
 struct Span<const MS: u64>(Duration);
 
-impl<const MS: u64> TryFrom<u64> for Span<MS> {
+impl<const MS: u64> TryFrom<f64> for Span<MS> {
     type Error = String;
 
-    fn try_from(number: u64) -> Result<Self, String> {
-        let time = number.checked_mul(MS).map(Duration::from_millis);
+    fn try_from(number: f64) -> Result<Self, String> {
+        if number.is_sign_negative() || number.is_nan() {
+            return Err(format!("{number} is no length of time"));
+        }
+        let time = Duration::try_from_secs_f64(number * MS as f64 / 1000.0).ok();
         time.filter(|time| *time <= YEAR)
             .map(Self)
             .ok_or_else(|| format!("{number} is too long: it must be at most a year"))

@@ -161,6 +161,14 @@ impl Keeper {
         }
     }
 
+    /// Whether the store is being maintained at this moment.
+    pub fn works_on(&self, store: &Path) -> bool {
+        self.lock()
+            .running
+            .as_ref()
+            .is_some_and(|(path, _)| path == store)
+    }
+
     /// Checkpoints of a store went: their space is to be given back some time.
     pub fn thinned(&self, store: &Path) {
         let mut state = self.lock();

@@ -86,3 +86,9 @@ mod user_file;
 pub use user_file::read_settings;
 
 pub use error::{Error, Result};
+
+/// Starts the threads that work in parallel, if they haven't been. Later it would be done by whoever needs them first, and
+/// they would have that one's priority.
+pub fn start_threads() {
+    rayon::current_num_threads();
+}

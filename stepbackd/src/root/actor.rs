@@ -21,9 +21,11 @@ use crate::root::care::ended;
 use crate::root::clocks::jumped;
 use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
+use crate::root::gently::gently;
 use crate::root::job::Job;
 use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::pressure::Pressure;
+use crate::root::reconcile::Pass;
 use crate::root::turns::Turns;
 use crate::root::{Root, Work, now};
 use crate::watch::RootWatch;
@@ -32,8 +34,6 @@ use crate::watch::RootWatch;
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
 /// ... and after one couldn't be ended.
 const SESSIONS_RETRY: Duration = Duration::from_secs(60);
-/// How long a full look is put off while the tree is busy.
-const RECONCILE_RETRY: Duration = Duration::from_secs(1);
 /// How often git's lock is looked at while a burst waits for it.
 const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
 /// How long after a checkpoint the rest of a conversation that was too long for it is read.
@@ -63,6 +63,10 @@ pub struct Actor {
     /// Time between looks, where there are no events.
     pub(super) poll: Option<Duration>,
     pub(super) missed: u64,
+    /// A look at everything in parts.
+    pub(super) pass: Option<Pass>,
+    /// The newest checkpoint when the cache was saved.
+    pub(super) cached: Option<u64>,
     /// What agents are doing here, as their hooks tell it.
     pub(super) turns: Turns,
     /// The newest checkpoint that was told of.
@@ -96,12 +100,14 @@ pub struct Trouble {
 }
 
 /// What a capture of the actor's own accord looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extent {
     /// What events told of. Nothing when they told nothing.
     Pending,
     /// What events told of, which may be nothing: the checkpoint may be made all the same.
     PendingIfAny,
+    /// These directories, and nothing that events told of.
+    Part(BTreeSet<TreePath>),
     /// Everything; and what people are told is being done.
     Everything(&'static str),
 }
@@ -111,7 +117,7 @@ pub(super) enum Extent {
 pub struct Timers {
     pub(super) presence: Option<Instant>,
     poll: Option<Instant>,
-    reconcile: Option<Instant>,
+    pub(super) reconcile: Option<Instant>,
     sessions: Option<Instant>,
     burst_not_before: Option<Instant>,
     pub(super) store_bytes: Option<Instant>,
@@ -157,6 +163,8 @@ impl Actor {
             indexed: false,
             poll: None,
             missed: 0,
+            pass: None,
+            cached: None,
             turns: Turns::default(),
             told: None,
             noisy: BTreeSet::new(),
@@ -319,10 +327,14 @@ impl Actor {
         }
         self.timers.burst_not_before = None;
         self.capture(Trigger::Auto, None);
+        if self.pass.is_some() {
+            // A tree in which something always changes has a moment now.
+            self.timers.reconcile = Some(Instant::now());
+        }
     }
 
     /// Looks at everything.
-    fn look(&mut self, trigger: Trigger, what: &'static str) -> Option<Captured> {
+    pub(super) fn look(&mut self, trigger: Trigger, what: &'static str) -> Option<Captured> {
         if !self.indexed {
             self.root.mailbox.capturing();
         }
@@ -342,6 +354,7 @@ impl Actor {
     pub(super) fn looked(&mut self, took: Duration) {
         let first = !std::mem::replace(&mut self.indexed, true);
         self.ticket = None;
+        self.pass = None;
         self.timers.reconcile = self.config.reconcile.map(|every| Instant::now() + every);
         self.poll = None;
         if self.timers.measure_pause.is_zero() {
@@ -368,26 +381,6 @@ impl Actor {
         }
     }
 
-    /// A full look at low priority: what it finds, events had not told.
-    fn reconcile(&mut self) {
-        self.wait_for_events();
-        if !self.root.mailbox.nothing_pending() {
-            self.timers.reconcile = Some(Instant::now() + RECONCILE_RETRY);
-            return;
-        }
-        let Some(captured) = self.look(Trigger::Reconcile, "scanning") else {
-            return;
-        };
-        if captured.changed && self.poll.is_none() {
-            self.wait_for_events();
-            if self.root.mailbox.nothing_pending() {
-                self.missed += 1;
-                tracing::warn!(root = %self.root.id, "a full scan found changes that no event had told of");
-                self.publish();
-            }
-        }
-    }
-
     /// A capture of the actor's own accord: of what is pending, or of everything.
     fn capture(&mut self, trigger: Trigger, everything: Option<&'static str>) -> Option<Captured> {
         let why = Why {
@@ -406,32 +399,45 @@ impl Actor {
             return Ok(None);
         }
         self.take_over();
+        let is_part = matches!(extent, Extent::Part(_));
+        // A part is so small that others would only wait longer for it. And until everything was looked at for the first
+        // time, the root isn't protected.
+        let is_gentle =
+            why.trigger == Trigger::Reconcile && !is_part && self.indexed && self.trouble.is_none();
         let keeper = &self.daemon.keeper;
         match why.trigger {
             // An agent waits for it, and not for long.
             Trigger::BeforeCommand => keeper.make_way_quickly(&self.root.store),
             _ => keeper.make_way(Some(&self.root.store)),
         }
-        let burst = self.root.mailbox.take_burst();
+        let burst = (!is_part).then(|| self.root.mailbox.take_burst()).flatten();
+        let (what, may_be_cancelled) = match &extent {
+            Extent::Everything(what) => (*what, true),
+            Extent::Pending | Extent::PendingIfAny | Extent::Part(_) => ("capturing", false),
+        };
         let scope = match (&burst, extent) {
             (_, Extent::Everything(_)) => Scope::All,
+            (_, Extent::Part(dirs)) => Scope::Paths(dirs),
             (Some(burst), _) => burst.scope.clone(),
             (None, Extent::PendingIfAny) => Scope::Paths(BTreeSet::new()),
             (None, Extent::Pending) => return Ok(None),
         };
         let scope_all = matches!(scope, Scope::All);
         let progress = Arc::new(Progress::default());
-        let (what, may_be_cancelled) = match extent {
-            Extent::Everything(what) => (what, true),
-            Extent::Pending | Extent::PendingIfAny => ("capturing", false),
-        };
-        self.root.works_on(Some(Work {
+        let work = Work {
             what,
             progress: Arc::clone(&progress),
             may_be_cancelled,
             ends_with_root: may_be_cancelled,
-        }));
-        let result = self.with_engine(&progress, |engine, cx| Ok(engine.capture(scope, why, cx)?));
+        };
+        // A part takes a moment.
+        self.root.works_on((!is_part).then_some(work));
+        let result = self.with_engine(&progress, |engine, cx| {
+            Ok(match is_gentle {
+                true => gently(|| engine.capture(scope, why, cx))?,
+                false => engine.capture(scope, why, cx)?,
+            })
+        });
         self.root.works_on(None);
         let captured = match result {
             Ok(captured) => {
@@ -445,6 +451,10 @@ impl Actor {
                     // A burst may have made a directory that can't be watched.
                     self.poll_if_needed(Duration::ZERO);
                     self.timers.poll = self.poll.map(|every| Instant::now() + every);
+                }
+                if is_part && !captured.created && !captured.changed && self.poll.is_none() {
+                    // Nothing that anybody would want to be told of.
+                    return Ok(Some(captured));
                 }
                 self.daemon.alive.something_happened();
                 self.complete_talk_soon();

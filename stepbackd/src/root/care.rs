@@ -33,11 +33,10 @@ impl Actor {
     /// Everything was looked at. What events had not told of is known now; what was there in between and changed again
     /// isn't.
     pub(super) fn note_loss(&mut self, changed: bool) {
-        if let Some(since) = self.root.mailbox.take_lost()
+        if let Some((since, why)) = self.root.mailbox.take_lost()
             && changed
         {
-            self.gaps
-                .add(since, now(), "more changed at once than there is room for events");
+            self.gaps.add(since, now(), why);
         }
     }
 
@@ -233,7 +232,8 @@ impl Actor {
         }
     }
 
-    pub(super) fn save_cache(&self) {
+    pub(super) fn save_cache(&mut self) {
+        self.cached = self.told;
         if let Some(engine) = &self.engine
             && let Err(e) = engine.save_cache()
         {

@@ -219,7 +219,12 @@ impl Actor {
             // Now the stores tell whether the root is there.
             drop(turn);
         }
+        let attached = first && answer.is_ok();
         answers.finish(answer);
+        if attached {
+            // After a kill the next daemon needn't read all files, and knows how large the root is.
+            self.save_cache();
+        }
         abandoned
     }
 

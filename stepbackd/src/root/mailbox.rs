@@ -33,8 +33,8 @@ struct State {
     make_room: Option<u64>,
     remade: bool,
     adopted: Option<Box<Engine>>,
-    /// Events since then may have been lost.
-    lost: Option<Time>,
+    /// Events since then may have been lost, and why.
+    lost: Option<(Time, &'static str)>,
     /// The actor was woken for the time last: a job goes first now.
     jobs_turn: bool,
     end: Option<End>,
@@ -108,16 +108,17 @@ impl Mailbox {
         self.mark(|pending| pending.add_everything(now));
     }
 
-    /// Events since then may have been lost: everything is pending.
-    pub fn lost(&self, since: Time, now: Instant) {
+    /// Events since then may have been lost, for this reason: everything is pending.
+    pub fn lost(&self, since: Time, why: &'static str, now: Instant) {
         let mut state = self.lock();
-        state.lost = Some(state.lost.map_or(since, |earlier| earlier.min(since)));
+        let earlier = state.lost.filter(|(earlier, _)| *earlier <= since);
+        state.lost = Some(earlier.unwrap_or((since, why)));
         drop(state);
         self.everything_pending(now);
     }
 
-    /// Since when events may have been lost, once everything was looked at.
-    pub fn take_lost(&self) -> Option<Time> {
+    /// Since when events may have been lost, and why, once everything was looked at.
+    pub fn take_lost(&self) -> Option<(Time, &'static str)> {
         self.lock().lost.take()
     }
 

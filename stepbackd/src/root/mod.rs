@@ -15,6 +15,8 @@
 //! | `fallen` | what becomes of a root whose actor died |
 //! | `clocks` | whether the machine slept |
 //! | `gaps` | when nothing was watched |
+//! | `reconcile` | whether events told of every change |
+//! | `gently` | a thread of low priority |
 //! | `keep` | retention and quota |
 //! | `sight` | what can be seen of the root without the actor |
 //! | `looks` | a bounded time for that |
@@ -26,6 +28,7 @@ mod clocks;
 mod errand;
 mod fallen;
 pub mod gaps;
+mod gently;
 mod hook;
 pub mod job;
 mod keep;
@@ -33,11 +36,13 @@ mod looks;
 pub mod mailbox;
 pub mod perform;
 mod pressure;
+mod reconcile;
 mod report;
 mod sight;
 mod turns;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,7 +52,7 @@ use stepback_engine::engine::Whereabouts;
 use stepback_engine::node::NotCaptured;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
-use stepback_proto::{Backend, RootLine, RootState, RootStatus, WirePath};
+use stepback_proto::{Backend, Drift, RootLine, RootState, RootStatus, WirePath};
 
 pub use crate::root::fallen::fallen;
 use crate::root::looks::Looks;
@@ -73,6 +78,8 @@ pub struct Root {
     /// The actor has told something.
     reported: Condvar,
     work: Mutex<Option<Work>>,
+    /// Words of agents that its full mailbox didn't take.
+    unheard: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
     looks: Looks,
 }
@@ -160,6 +167,7 @@ impl Root {
             }),
             reported: Condvar::new(),
             work: Mutex::new(None),
+            unheard: AtomicU64::new(0),
             thread: Mutex::new(None),
             looks: Looks::default(),
         }
@@ -178,6 +186,14 @@ impl Root {
         };
         status.settled = (status.backend != Backend::Poll).then(|| self.mailbox.is_settled());
         self.correct(&mut status, whereabouts.as_ref());
+        let unheard = self.unheard.load(Ordering::Relaxed);
+        if unheard > 0 {
+            let drift = status.drift.get_or_insert(Drift {
+                tool_calls: 0,
+                captured: 0,
+            });
+            drift.tool_calls += unheard;
+        }
         status.progress = lock(&self.work).as_ref().map(|work| {
             let (done, total) = work.progress.get();
             stepback_proto::Progress {
@@ -210,6 +226,11 @@ impl Root {
     /// The sessions of agents that its newest conversations are of.
     pub fn agents(&self) -> Vec<SessionId> {
         lock(&self.known).agents.clone()
+    }
+
+    /// A word of an agent couldn't be taken; whether it is the first one.
+    pub fn unheard(&self) -> bool {
+        self.unheard.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Its line of `roots`. Waits as [`Self::status`] does.

@@ -179,7 +179,8 @@ impl Actor {
         };
         if let Some(every) = self.poll {
             let message = if self.watch.refused() {
-                "not enough watches for file events here".to_owned()
+                let needed = self.watch.needed();
+                format!("not enough watches for file events here, where {needed} directories need one each")
             } else if let Some((number, one, why)) = self.watch.unwatched() {
                 not_watched(number, &one, why)
             } else {

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::error::Result;
 use crate::node::{NotCaptured, Snapshot};
+use crate::path::TreePath;
 use crate::tree::Tree;
 
 /// What is told of a tree that isn't in memory.
@@ -19,6 +20,14 @@ impl Engine {
     #[must_use]
     pub const fn holds_tree(&self) -> bool {
         self.resting.is_none() && self.memory.is_some()
+    }
+
+    /// The next part of a look at everything in parts, each a capture of [`super::Scope::Paths`]: directories with so many
+    /// `entries`, behind `after`. No directories: that was all. `None`: too little is known for that, and a capture of
+    /// anything looks at everything.
+    #[must_use]
+    pub fn part_after(&self, after: Option<&TreePath>, entries: usize) -> Option<Vec<TreePath>> {
+        self.holds_tree().then(|| self.tree.dirs_after(after, entries))
     }
 
     /// Gives the memory of the tree back. What can be asked stays the same; the next look reads the cache, and looks at

@@ -196,7 +196,9 @@ impl Walk<'_> {
         let old = match item.old {
             Some(Slot::Dir(old)) => {
                 let known = old.ino == stat.ino && old.below == below && !old.distrusted;
-                want.whole |= !known || (building.list && !self.cx.watch.enter(&full(), stat.ino));
+                // One that is looked at whole is entered when it is opened.
+                want.whole =
+                    want.whole || !known || (building.list && !self.cx.watch.enter(&full(), stat.ino));
                 if !want.whole && !is_wanted {
                     if old.ctime_ns == stat.ctime_ns && !old.racy {
                         return Seen::Slot(Some(Slot::Dir(old)));

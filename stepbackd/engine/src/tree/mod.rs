@@ -96,6 +96,9 @@ const DEPTH_FOR_OWN_STACK: usize = 200;
 /// That stack's size in bytes: 16 KiB for each level.
 const OWN_STACK_BYTES: usize = 16 * 1024 * scan::DEPTH_MAX;
 
+/// A directory, and those in it that are still to come.
+type Level<'a> = (TreePath, Box<dyn Iterator<Item = (&'a [u8], &'a Dir)> + 'a>);
+
 /// The tree of a root.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -371,6 +374,52 @@ impl Tree {
             stack.extend(dir.dirs().map(|(name, dir)| (path.join(name), dir)));
             f(&path, dir.ino);
         }
+    }
+
+    /// The directories that come behind `after` (from the root on, when there is none), a directory before what is in it,
+    /// siblings by name: as many as have `entries` entries in all, but one at least. None: that was the last one. Looking at
+    /// these for [`Self::update`], and so on behind the last of them, looks at everything in parts.
+    #[must_use]
+    pub fn dirs_after(&self, after: Option<&TreePath>, entries: usize) -> Vec<TreePath> {
+        let Some(root) = self.root.as_deref() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        let mut counted = 0;
+        // What is still to come: of each level the directories that are left, the deepest level last.
+        let mut levels: Vec<Level<'_>> = Vec::new();
+        match after {
+            None => levels.push((TreePath::root(), Box::new(std::iter::once((&[][..], root))))),
+            Some(after) => {
+                let (mut at, mut dir) = (TreePath::root(), Some(root));
+                for part in after.parts() {
+                    let Some(here) = dir else { break };
+                    let behind = here.dirs().skip_while(move |(name, _)| *name <= part);
+                    levels.push((at.clone(), Box::new(behind)));
+                    dir = here.dirs().find(|(name, _)| *name == part).map(|(_, dir)| dir);
+                    at = at.join(part);
+                }
+                levels.extend(dir.map(|dir| (at, Box::new(dir.dirs()) as Box<_>)));
+            }
+        }
+        while let Some((above, left)) = levels.last_mut() {
+            let Some((name, dir)) = left.next() else {
+                levels.pop();
+                continue;
+            };
+            let path = if name.is_empty() {
+                above.clone()
+            } else {
+                above.join(name)
+            };
+            levels.push((path.clone(), Box::new(dir.dirs())));
+            found.push(path);
+            counted += dir.entries.len();
+            if counted >= entries {
+                break;
+            }
+        }
+        found
     }
 
     /// Forgets what is known at and below a path, so that the next update reads it anew.

@@ -175,6 +175,69 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_look_in_parts_finds_what_no_event_told(
+        rounds in prop::collection::vec(prop::collection::vec(any_edit(), 1..8), 1..5),
+        entries in 1usize..5,
+    ) {
+        let mut at = Fixture::new();
+        at.scan();
+        at.persist();
+        for edits in rounds {
+            for edit in &edits {
+                make(&at, edit);
+            }
+            let (mut after, mut parts) = (None, 0);
+            loop {
+                let part = at.tree.dirs_after(after.as_ref(), entries);
+                let Some(last) = part.last().cloned() else { break };
+                prop_assert!(after.as_ref().is_none_or(|after| after < &last) && parts < 1000);
+                at.update_paths(&part.into_iter().collect()).unwrap();
+                (after, parts) = (Some(last), parts + 1);
+            }
+            let updated = at.persist();
+            let fresh = at.fresh_snapshot();
+            prop_assert_eq!(at.recorded(updated), at.recorded(fresh));
+        }
+    }
+}
+
+#[test]
+fn parts_are_bounded_and_make_up_the_whole() {
+    let mut at = Fixture::new();
+    for i in 0..40 {
+        at.write(&format!("d{}/e{}/f{i}", i % 4, i % 3), "x");
+    }
+    at.write("a.b/f", "x");
+    at.write("a/f", "x");
+    at.capture_all();
+    let mut all = Vec::new();
+    at.tree.for_each_dir(&mut |path, _| all.push(path.clone()));
+    for entries in [1, 3, 10, 10_000] {
+        let (mut seen, mut sizes): (Vec<TreePath>, Vec<usize>) = Default::default();
+        loop {
+            let part = at.tree.dirs_after(seen.last(), entries);
+            if part.is_empty() {
+                break;
+            }
+            sizes.push(part.len());
+            seen.extend(part);
+        }
+        let sorted: BTreeSet<_> = seen.iter().cloned().collect();
+        assert_eq!((seen.len(), sorted), (all.len(), all.iter().cloned().collect()));
+        assert_eq!(sizes.len() == 1, entries == 10_000, "{sizes:?}");
+    }
+    // One that went meanwhile is passed over, one that came is found.
+    let after = TreePath::new(b"d1/e0/gone").unwrap();
+    assert_eq!(
+        at.tree.dirs_after(Some(&after), 1),
+        [TreePath::new(b"d1/e1").unwrap()]
+    );
+}
+
 #[test]
 fn one_edit_writes_one_blob_and_the_trees_above() {
     let mut at = Fixture::new();
