@@ -13,7 +13,7 @@ use stepback_proto::{Answer, FailureKind, Hello, MAGIC, PROTOCOL, Request, Verb,
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::{Decoder, LengthDelimitedCodec};
 
@@ -101,11 +101,16 @@ pub async fn introduce(
     }
 }
 
-/// Answers the request.
+/// Answers the request. Its `place` among those that are served is free again when both are done, the connection and what
+/// was begun for it: what a file system holds up is counted, though its client is gone.
 ///
 /// # Errors
 /// Why it ended early.
-pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), Ended> {
+pub async fn serve(
+    daemon: Arc<Daemon>,
+    introduced: Introduced,
+    place: OwnedSemaphorePermit,
+) -> Result<(), Ended> {
     let Introduced {
         mut reader,
         mut writer,
@@ -114,12 +119,15 @@ pub async fn serve(daemon: Arc<Daemon>, introduced: Introduced) -> Result<(), En
     let stops = request.verb == Verb::Shutdown;
     let progress = Arc::new(Progress::default());
     let (to, mut answers) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
-    let work = tokio::spawn(handler::handle(
-        Arc::clone(&daemon),
-        request,
-        to,
-        Arc::clone(&progress),
-    ));
+    let place = Arc::new(place);
+    let (handled, held) = (
+        handler::handle(Arc::clone(&daemon), request, to, Arc::clone(&progress)),
+        Arc::clone(&place),
+    );
+    let work = tokio::spawn(async move {
+        handled.await;
+        drop(held);
+    });
     // A first tick that is due at once would be waited for: timers have a granularity of 1 ms.
     let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);

@@ -37,7 +37,7 @@ const EVENTS_MAX: usize = 1024;
 const AWAY_MS_MIN: i64 = 1000;
 
 /// An actor's stack: deep directories are walked recursively.
-const STACK_BYTES: usize = 16 << 20;
+pub const STACK_BYTES: usize = 16 << 20;
 
 /// An event of a root.
 #[derive(Debug, Clone)]
@@ -246,12 +246,13 @@ impl Daemon {
         let mut engine = found.engine;
         let settings = settings(engine.path());
         engine.set_settings(&settings);
-        let mut running = None;
+        let (mut running, mut fallen) = (None, None);
         for root in self.roots() {
-            let fallen = root.mailbox.ending() == Some(End::Fall);
+            let has_fallen = root.mailbox.ending() == Some(End::Fall);
             let same = root.id == engine.id() && root.path == engine.path();
-            if same && root.store == engine.store_path() && !fallen {
-                running = Some(root);
+            if same && root.store == engine.store_path() {
+                // One that has fallen is to be found until another one is in its place.
+                *(if has_fallen { &mut fallen } else { &mut running }) = Some(root);
             } else if root.id == engine.id() || root.path == engine.path() {
                 // It or its store has moved, or another root is in its place now.
                 self.remove_root(&root);
@@ -271,8 +272,13 @@ impl Daemon {
                     engine.path().into(),
                     engine.store_path().into(),
                 );
-                self.spawn(root, Origin::Attach(Box::new(engine)))
-                    .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?
+                let root = self
+                    .spawn(root, Origin::Attach(Box::new(engine)))
+                    .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?;
+                if let Some(fallen) = fallen {
+                    fallen.end(End::Retire);
+                }
+                root
             }
         };
         let job = Job::FirstCapture {

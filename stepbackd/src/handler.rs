@@ -133,7 +133,8 @@ fn not_attached(place: &Path, remedy: Remedy) -> Failure {
     convert::fail(FailureKind::NotAttached, message, hint)
 }
 
-fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
+/// Puts a job into the root's mailbox; `false`: that is full, or the root is ending, which is the answer.
+fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) -> bool {
     if job.may_be_cancelled() {
         answers.allow_cancelling();
     }
@@ -144,7 +145,7 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
     });
     if let Err(refused) = sent {
         let (errand, end) = *refused;
-        errand.answers.finish(Err(match end {
+        let failure = match end {
             Some(End::Stop) => convert::fail(
                 FailureKind::DaemonUnavailable,
                 "the daemon is stopping",
@@ -157,8 +158,11 @@ fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) {
                 "too many requests wait for this root",
                 "try again later",
             ),
-        }));
+        };
+        errand.answers.finish(Err(failure));
+        return false;
     }
+    true
 }
 
 /// The job that `verb` asks of `root`.
@@ -298,7 +302,7 @@ fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<P
         )));
     }
     match daemon.attach(&convert::attach(attach, path)) {
-        Ok((root, job)) => send(&root, job, answers, progress),
+        Ok((root, job)) => drop(send(&root, job, answers, progress)),
         Err(failure) => answers.finish(Err(failure)),
     }
 }
@@ -319,7 +323,8 @@ fn detach(
         .filter(|root| root.path == place || root.path == real);
     if let Some(root) = named {
         root.cancel_look();
-        return send(root, Job::Detach { forget }, answers, progress);
+        send(root, Job::Detach { forget }, answers, progress);
+        return;
     }
     if forget {
         match find_detached(daemon, place, &real) {
@@ -402,7 +407,8 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         }
         add_agents(&root, running, &mut status);
         if verify {
-            return send(&root, Job::Verify, answers, progress);
+            send(&root, Job::Verify, answers, progress);
+            return;
         }
         status.warnings.extend(daemon.warnings_for(&root));
         // Without word from the watcher nobody can say that all is in.
@@ -448,7 +454,9 @@ fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress
         }
         Some(root) => {
             let (nobody, _) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
-            send(&root, job, nobody, progress);
+            if !send(&root, job, nobody, progress) && root.unheard() {
+                tracing::warn!(root = %root.id, "what {agent} tells can't be taken: too much waits for this root");
+            }
         }
         None => {}
     }

@@ -143,10 +143,11 @@ impl Instance {
 
 impl Door {
     /// A new listener, if the socket of our own making is gone or is another's now: at the same path, else below STATE.
+    /// Beside it whether that could be written down; if not, [`Self::announce`] is to be tried again.
     ///
     /// # Errors
     /// When neither can be had. The daemon is then found by nobody, but goes on.
-    pub fn mend(&self) -> Result<Option<UnixListener>> {
+    pub fn mend(&self) -> Result<Option<(UnixListener, Result<()>)>> {
         let made = self.lock().clone();
         let Some(made) = made.filter(|made| socket::identity(&made.path) != Some(made.identity)) else {
             return Ok(None);
@@ -161,11 +162,9 @@ impl Door {
             }
         };
         self.made(&path);
-        if let Err(e) = write_note(&self.paths, &path) {
-            // On a full disk, say: the listener must not be lost with it.
-            tracing::error!("{e}");
-        }
-        Ok(Some(listener))
+        // On a full disk, say: the listener must not be lost with the note.
+        let noted = write_note(&self.paths, &path);
+        Ok(Some((listener, noted)))
     }
 
     /// Says to everyone where we listen; `passed` is where when the socket isn't of our own making.
@@ -298,7 +297,11 @@ mod tests {
         std::fs::remove_file(&paths.socket).unwrap();
         std::fs::remove_file(paths.daemon_json()).unwrap();
         std::fs::create_dir(paths.daemon_json()).unwrap();
-        let another = instance.door().mend().unwrap().unwrap();
+        let (another, noted) = instance.door().mend().unwrap().unwrap();
+        assert!(noted.is_err());
+        std::fs::remove_dir(paths.daemon_json()).unwrap();
+        instance.door().announce(Path::new("/elsewhere")).unwrap();
+        assert_eq!(note(&paths).unwrap().socket(), paths.socket);
         drop(listener);
         std::os::unix::net::UnixStream::connect(&paths.socket).unwrap();
         another.accept().unwrap();

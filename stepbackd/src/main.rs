@@ -57,6 +57,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -74,6 +75,9 @@ use crate::registry::Registry;
 
 /// The whole stop takes at most 5 s; what is left is for the process to end.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
+
+/// How long it is waited after a CONT for the TERM that may belong to it.
+const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// How often a full disk is tried for the note that says where we listen.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(20);
@@ -285,14 +289,15 @@ fn passed_socket() -> Result<Option<UnixListener>> {
 }
 
 /// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again, and makes the socket again if
-/// it is gone.
+/// it is gone; after a CONT everything is looked at.
 async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<tokio::net::UnixListener>)) {
     let streams = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
         signal(SignalKind::hangup()),
+        signal(SignalKind::from_raw(Signal::SIGCONT as i32)),
     );
-    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = streams else {
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup), Ok(mut goes_on)) = streams else {
         tracing::error!("signals can't be heeded: the system's defaults stay");
         return;
     };
@@ -301,13 +306,24 @@ async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<
         let number = tokio::select! {
             _ = terminate.recv() => 15,
             _ = interrupt.recv() => 2,
+            _ = goes_on.recv() => {
+                let daemon = Arc::clone(&daemon);
+                tokio::spawn(async move {
+                    // A service manager sends one behind each TERM, and then there is no time for it.
+                    let moment = tokio::time::sleep(A_MOMENT);
+                    if daemon.shutdown.run_until_cancelled(moment).await.is_some() {
+                        daemon.watcher.stood_still();
+                    }
+                });
+                continue;
+            }
             _ = hangup.recv() => {
                 // Not awaited: a disk that hangs mustn't keep us from hearing that we shall end.
                 let (daemon, turn, door) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time), door.clone());
                 let gate = gate.clone();
                 tokio::task::spawn_blocking(move || {
                     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Err(e) = mend(&door.0, &door.1) {
+                    if let Err(e) = mend(&daemon, &door.0, &door.1) {
                         tracing::error!("{e}");
                     }
                     reload(&daemon, &gate);
@@ -323,8 +339,14 @@ async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<
     }
 }
 
-fn mend(door: &Door, listeners: &Sender<tokio::net::UnixListener>) -> Result<()> {
-    if let Some(listener) = door.mend()? {
+fn mend(daemon: &Arc<Daemon>, door: &Arc<Door>, listeners: &Sender<tokio::net::UnixListener>) -> Result<()> {
+    if let Some((listener, noted)) = door.mend()? {
+        if let Err(e) = noted {
+            tracing::warn!("{e}");
+            daemon
+                .runtime
+                .spawn(announce_again(Arc::clone(daemon), Arc::clone(door)));
+        }
         listener.set_nonblocking(true).at("the new socket")?;
         let listener = tokio::net::UnixListener::from_std(listener).at("the new socket")?;
         // The server is gone only at the end.

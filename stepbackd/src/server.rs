@@ -139,7 +139,7 @@ pub async fn serve(
                     false => Err(full),
                 });
             let ended = match place {
-                Ok(_permit) => connection::serve(daemon, introduced).await,
+                Ok(permit) => connection::serve(daemon, introduced, permit).await,
                 Err(_) => connection::refuse(introduced, REFUSAL_PATIENCE).await,
             };
             if let Err(e) = ended {
@@ -148,13 +148,16 @@ pub async fn serve(
         });
     }
     drop(listener);
-    let roots =
-        tokio::task::spawn_blocking(move || daemon.stop(patience_at_end.saturating_sub(LAST_ANSWERS)));
-    if let Err(e) = roots.await {
-        tracing::error!("the roots didn't end well: {e}");
+    let patience = patience_at_end.saturating_sub(LAST_ANSWERS);
+    let roots = tokio::task::spawn_blocking(move || daemon.stop(patience));
+    // It sees to that itself, unless what it writes hangs with its disk.
+    match tokio::time::timeout(patience + LAST_ANSWERS / 2, roots).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::error!("the roots didn't end well: {e}"),
+        Err(_) => tracing::warn!("the end isn't waited for any longer: a disk doesn't answer"),
     }
     tasks.close();
-    let _ = tokio::time::timeout(LAST_ANSWERS, tasks.wait()).await;
+    let _ = tokio::time::timeout(LAST_ANSWERS / 2, tasks.wait()).await;
 }
 
 /// Where connections are until their request is whole.

@@ -5,6 +5,7 @@
 //! | `inotify` | the source on Linux |
 //! | `portable` | the source elsewhere: the only file that names notify |
 //! | `told` | what a source tells |
+//! | `taken` | when nothing was left to be told |
 //! | `room` | how many watches we may have |
 //! | `filesystem` | which file systems tell nothing |
 //!
@@ -17,6 +18,7 @@ mod inotify;
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 mod room;
+mod taken;
 mod told;
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,6 +42,7 @@ use crate::watch::inotify as source;
 #[cfg(not(target_os = "linux"))]
 use crate::watch::portable as source;
 use crate::watch::room::Room;
+use crate::watch::taken::Taken;
 use crate::watch::told::{Failed, Told, What};
 use crate::watches::{Need, RootKey, Watches};
 
@@ -58,6 +61,7 @@ struct Shared {
     books: Mutex<Books>,
     roots: RwLock<HashMap<PathBuf, Arc<Mailbox>>>,
     silent: RwLock<Silent>,
+    taken: Arc<Taken>,
 }
 
 /// Who watches what. Nothing that may wait is done while it is locked.
@@ -91,6 +95,7 @@ impl Watcher {
             }),
             roots: RwLock::default(),
             silent: RwLock::default(),
+            taken: Arc::new(Taken::new(now())),
         });
         if let Err(e) = shared.listen() {
             tracing::error!("no file events: {e}; every root is polled");
@@ -104,6 +109,14 @@ impl Watcher {
     /// Which file systems are polled from now on.
     pub fn set_silent(&self, silent: Silent) {
         *self.shared.silent.write().unwrap_or_else(PoisonError::into_inner) = silent;
+    }
+
+    /// This process stood still and goes on: what came and went meanwhile nobody saw, and every root is scanned.
+    pub fn stood_still(&self) {
+        tracing::info!("this process was stopped for a while: every root is scanned");
+        let since = self.shared.taken.before_a_stop(now());
+        self.shared
+            .everything(since, "the daemon was stopped for a while");
     }
 
     /// Whether there are events at all.
@@ -255,8 +268,8 @@ impl Shared {
         thread.map(drop)
     }
 
-    /// Sorts an event into the roots' pending sets. `since`: all events until then were taken.
-    fn heed(&self, raw: &source::Raw, since: Time) {
+    /// Sorts an event into the roots' pending sets.
+    fn heed(&self, raw: &source::Raw) {
         let told = {
             let mut books = lock(&self.books);
             let Books { watches, source, .. } = &mut *books;
@@ -281,7 +294,10 @@ impl Shared {
             match told {
                 Told::Overflow => {
                     tracing::warn!("the queue of file events overflowed: every root is scanned");
-                    self.everything(since);
+                    self.everything(
+                        self.taken.last(),
+                        "more changed at once than there is room for events",
+                    );
                 }
                 Told::Path(path, what) => self.path(&path, what),
             }
@@ -327,28 +343,26 @@ impl Shared {
         }
     }
 
-    /// Events since then may have been lost.
-    fn everything(&self, since: Time) {
+    /// Events since then may have been lost, for this reason.
+    fn everything(&self, since: Time, why: &'static str) {
         for mailbox in self.roots.read().unwrap_or_else(PoisonError::into_inner).values() {
-            mailbox.lost(since, Instant::now());
+            mailbox.lost(since, why, Instant::now());
         }
     }
 }
 
 /// Takes events until their source, or the watcher, is gone.
 fn take(shared: &Weak<Shared>, events: &mut source::Events, generation: u64) {
-    let mut all_taken = now();
+    let Some(taken) = shared.upgrade().map(|shared| Arc::clone(&shared.taken)) else {
+        return;
+    };
     loop {
-        let batch = events.next(&mut all_taken);
+        let batch = events.next(&taken);
         let (Some(batch), Some(shared)) = (batch, shared.upgrade()) else {
             return;
         };
         match batch {
-            Ok(batch) => {
-                for raw in &batch {
-                    shared.heed(raw, all_taken);
-                }
-            }
+            Ok(batch) => batch.iter().for_each(|raw| shared.heed(raw)),
             Err(e) => {
                 tracing::error!("file events failed: {e}; every root is scanned, and polled");
                 let mut books = lock(&shared.books);
@@ -356,7 +370,7 @@ fn take(shared: &Weak<Shared>, events: &mut source::Events, generation: u64) {
                     books.source_ended();
                 }
                 drop(books);
-                shared.everything(all_taken);
+                shared.everything(taken.last(), "file events failed");
                 return;
             }
         }
@@ -395,6 +409,11 @@ impl RootWatch {
     /// Whether the system refused to watch (more of) this root since [`Self::turn_on`].
     pub fn refused(&self) -> bool {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// How many directories the last look came to: each needs a watch.
+    pub fn needed(&self) -> u64 {
+        self.entered.load(Ordering::Relaxed)
     }
 
     /// How many directories are captured but can't be watched, and one of them.

@@ -17,8 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-use stepback_engine::time::Time;
-
+use super::taken::Taken;
 use super::told::{Failed, Told, What};
 use crate::root::now;
 use crate::watches::{key_of, path_of};
@@ -256,12 +255,12 @@ impl Farewells {
 }
 
 impl Events {
-    /// Waits for the next ones; `None` once the backend is gone. `all_taken` becomes the time at which none was left.
-    pub fn next(&mut self, all_taken: &mut Time) -> Option<io::Result<Vec<Raw>>> {
+    /// Waits for the next ones; `None` once the backend is gone. `taken` is told when none is left.
+    pub fn next(&mut self, taken: &Taken) -> Option<io::Result<Vec<Raw>>> {
         loop {
             match self.instance.read_events() {
                 Ok(events) if !events.is_empty() => return Some(Ok(events)),
-                Ok(_) | Err(Errno::EAGAIN) => *all_taken = now(),
+                Ok(_) | Err(Errno::EAGAIN) => taken.all(now()),
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Some(Err(errno.into())),
             }

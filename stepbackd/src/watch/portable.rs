@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::{EventKind, EventKindMask, ModifyKind, RenameMode};
 use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, WatchPathConfig, Watcher as _};
 
-use stepback_engine::time::Time;
-
+use super::taken::Taken;
 use super::told::{Failed, Told, What};
 use crate::root::now;
 
@@ -145,9 +144,9 @@ impl Farewells {
 }
 
 impl Events {
-    /// Waits for the next ones; `None` once the backend is gone. `all_taken` becomes the time at which it began to wait.
-    pub fn next(&mut self, all_taken: &mut Time) -> Option<io::Result<Vec<Raw>>> {
-        *all_taken = now();
+    /// Waits for the next ones; `None` once the backend is gone. `taken` is told when it begins to wait.
+    pub fn next(&mut self, taken: &Taken) -> Option<io::Result<Vec<Raw>>> {
+        taken.all(now());
         self.0.recv().ok().map(|event| Ok(vec![event]))
     }
 }
@@ -174,7 +173,7 @@ mod tests {
             backend.count()
         );
         std::fs::write(dir.join("f"), "1").unwrap();
-        let raw = events.next(&mut now()).unwrap().unwrap().remove(0);
+        let raw = events.next(&Taken::new(now())).unwrap().unwrap().remove(0);
         assert_eq!(backend.told(&raw), [Told::Path(dir.join("f"), What::Another)]);
         backend.gone(&dir.join("f"));
         backend.discard(());
@@ -182,6 +181,6 @@ mod tests {
         backend.unwatch(&dir);
         assert_eq!(backend.count(), 0);
         drop(backend);
-        while events.next(&mut now()).is_some() {}
+        while events.next(&Taken::new(now())).is_some() {}
     }
 }

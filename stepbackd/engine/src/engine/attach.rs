@@ -313,9 +313,11 @@ impl Engine {
         fs::remove_dir_all(&dir).at(&dir)?;
         // The other roots' contents are in the same store: what only this one had must not stay among them.
         let git = &self.env.git;
-        let collected = self
-            .store
-            .collect_garbage(git.program.as_deref(), git.path.as_deref());
+        let collected = self.store.collect_garbage(
+            git.program.as_deref(),
+            git.path.as_deref(),
+            git.children.packing(),
+        );
         Ok(Deleted {
             freed_bytes: before.saturating_sub(self.store.disk_bytes()?),
             unreclaimed: collected.err().map(|e| e.to_string()),

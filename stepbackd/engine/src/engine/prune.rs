@@ -143,7 +143,11 @@ impl Engine {
         let mut gone: Vec<u64> = self.thin(policy, false, cx)?.into_iter().collect();
         // Often it is enough that loose objects are packed; that is quick, whatever the store's size.
         let git = &self.env.git;
-        let folded = self.store.fold_now(git.program.as_deref(), git.path.as_deref());
+        let folded = self.store.fold_now(
+            git.program.as_deref(),
+            git.path.as_deref(),
+            git.children.packing(),
+        );
         let mut unreclaimed = folded.err().map(|e| e.to_string());
         let mut used = self.store.disk_bytes()?;
         if unreclaimed.is_none() && used > bytes {
@@ -196,7 +200,11 @@ impl Engine {
     pub(super) fn reclaim(&self) -> Result<()> {
         let git = &self.env.git;
         self.store
-            .collect_garbage(git.program.as_deref(), git.path.as_deref())
+            .collect_garbage(
+                git.program.as_deref(),
+                git.path.as_deref(),
+                git.children.packing(),
+            )
     }
 
     /// The same; why that didn't work, if it didn't.

@@ -12,12 +12,14 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::error::{At, Error, Result};
+use crate::store::Interrupt;
 
 /// Gits that run; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Children {
     running: Arc<Mutex<Running>>,
     before: Arc<OnceLock<Vec<OsString>>>,
+    packing: Arc<Interrupt>,
 }
 
 #[derive(Debug, Default)]
@@ -30,12 +32,18 @@ struct Running {
 impl Children {
     /// Kills all that run, and lets none begin any more.
     pub fn end(&self) {
+        self.packing.ask();
         let mut running = self.running();
         running.ended = true;
         for group in &running.groups {
             // It may have ended just now; its number is its own until it is waited for.
             let _ = killpg(Pid::from_raw(*group), Signal::SIGKILL);
         }
+    }
+
+    /// Asked by [`Self::end`]: for those that pack stores, and for what is done in their place where there is no git.
+    pub(crate) fn packing(&self) -> &Interrupt {
+        &self.packing
     }
 
     /// Whether [`Self::end`] was called.

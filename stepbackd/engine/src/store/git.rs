@@ -1,6 +1,7 @@
 //! Running the user's git on a store: with nothing of the user's configuration, at low priority, and so that it never
 //! outlives the lock that keeps writers away.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -28,8 +29,8 @@ pub struct Interrupt(Mutex<Asked>);
 #[derive(Debug, Default)]
 struct Asked {
     asked: bool,
-    /// The process group of the git that runs.
-    group: Option<Pid>,
+    /// The process groups of gits that run: several stores may be worked on at once.
+    groups: BTreeSet<Pid>,
 }
 
 impl Interrupt {
@@ -41,9 +42,9 @@ impl Interrupt {
     pub fn ask(&self) {
         let mut state = self.state();
         state.asked = true;
-        if let Some(group) = state.group {
+        for group in &state.groups {
             // It may have ended just now.
-            let _ = killpg(group, Signal::SIGKILL);
+            let _ = killpg(*group, Signal::SIGKILL);
         }
     }
 
@@ -64,7 +65,7 @@ impl Interrupt {
             return Err(Error::Cancelled);
         }
         let child = command.spawn().at(program)?;
-        state.group = i32::try_from(child.id()).ok().map(Pid::from_raw);
+        state.groups.extend(group_of(&child));
         Ok(child)
     }
 
@@ -73,7 +74,9 @@ impl Interrupt {
         // Under the lock, so that nobody signals a number that is somebody else's by then.
         let mut state = self.state();
         let status = child.wait();
-        state.group = None;
+        if let Some(group) = group_of(child) {
+            state.groups.remove(&group);
+        }
         if state.asked {
             return Err(Error::Cancelled);
         }
@@ -88,6 +91,11 @@ pub enum Urgency {
     Idle,
     /// A command, or a root's captures.
     Waited,
+}
+
+/// A child's own process group.
+fn group_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().map(Pid::from_raw)
 }
 
 /// The user's git, ready to work on one store.

@@ -27,6 +27,7 @@ impl Store {
         let reached = self.reached(interrupt)?;
         let mut loose = Vec::new();
         for oid in self.loose_names()? {
+            interrupt.check()?;
             if reached.contains_key(&oid) {
                 loose.push(oid);
             } else {
@@ -58,6 +59,7 @@ impl Store {
             }
         }
         let name = self.write_pack(&wanted, interrupt)?;
+        // What is in the new pack goes: from here on it is soon done.
         for stem in rewritten.keys().filter(|stem| Some(*stem) != name.as_ref()) {
             // The index first: half a pack is no pack.
             for ending in ["idx", "rev", "pack"] {

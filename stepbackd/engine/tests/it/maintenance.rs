@@ -150,6 +150,32 @@ fn an_interrupted_one_changes_nothing_that_counts() {
 }
 
 #[test]
+fn packing_that_was_asked_for_ends_with_the_process() {
+    for without_git in [false, true] {
+        let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
+        for i in 0..5 {
+            sandbox.write("a", &format!("edit {i}"));
+            sandbox.capture();
+        }
+        let engine = sandbox.engine.take().unwrap();
+        let (store, id) = (engine.store_path().to_owned(), engine.id().to_owned());
+        drop(engine);
+        let mut env = sandbox.environment();
+        if without_git {
+            env.git.program = None;
+        }
+        sandbox.engine = Some(Engine::open(&env, &store, &id, &Sandbox::settings()).unwrap());
+        sandbox.capture();
+        env.git.children.end();
+        let dropped = sandbox.on(|engine, cx| engine.drop_checkpoints(&[2, 3], false, cx).unwrap());
+        let why = dropped.unreclaimed.unwrap();
+        assert!(why.contains(&Error::Cancelled.to_string()), "{why}");
+        assert!(sandbox.engine().verify().unwrap().is_empty());
+        fsck(&store);
+    }
+}
+
+#[test]
 fn a_failure_leaves_no_more_than_there_was() {
     let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
     let git = sandbox.environment().git;
