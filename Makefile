@@ -31,6 +31,9 @@ demo: release
 test: build
 	$(CARGO) test --workspace --locked
 	$(CARGO) test --locked -p stepback-engine --features fault-points --lib --test it faults
+	$(CARGO) build --locked -p stepbackd --features fault-points
+	$(CARGO) test --locked -p stepback-tests --test it panics::
+	$(CARGO) build --locked -p stepbackd
 
 lint:
 	$(CARGO) fmt --all --check

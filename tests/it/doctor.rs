@@ -142,3 +142,34 @@ fn a_daemon_that_lost_its_socket_is_found_and_mended_by_a_start() {
     assert_eq!(sandbox.daemon_pid(), Some(pid));
     findings(&project, 0);
 }
+
+#[test]
+fn what_an_operation_left_behind_is_named_until_it_is_cleared() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("printf v1 > a; mkdir d");
+    project.attach();
+    project.settle();
+    // As a power cut leaves it whose journal is lost: a copy of what is in the store.
+    let left = "d/.stepback-tmp-0123456789abcdef";
+    project.sh(&format!("mkdir {left}; cp a {left}/0"));
+    // Events of such names are ours, and not heeded: a look at everything finds it, as each start has one.
+    project.save();
+    let status = project.status();
+    let warning = &status["warnings"][0];
+    assert_eq!(warning["kind"], "leftover", "{status:#}");
+    assert!(
+        warning["message"].as_str().unwrap().starts_with(left),
+        "{status:#}"
+    );
+    assert!(
+        project.stepback(&["status"]).exits(0).text().contains(left),
+        "people are told, too"
+    );
+    found(&findings(&project, 1), "roots", "warning", "stepback recover");
+    project.stepback(&["recover"]).exits(0);
+    assert!(!project.file(left).exists());
+    project.settle();
+    assert_eq!(project.status()["warnings"], serde_json::json!([]));
+    findings(&project, 0);
+}

@@ -44,4 +44,8 @@ fn an_idle_daemon_sleeps() {
     assert!(ticks * 10 <= seconds.max(10), "{ticks} ticks in {seconds} s");
     assert!(wakes <= 2 + seconds / 60, "{wakes} wake-ups in {seconds} s");
     assert!(descriptors(pid).len() < 200);
+    // In all; a program that isn't optimised takes more of it for itself.
+    let mebibytes = resident_bytes(pid) >> 20;
+    let most = if cfg!(debug_assertions) { 80 } else { 60 };
+    assert!(mebibytes < most, "{mebibytes} MiB resident");
 }

@@ -97,8 +97,29 @@ fn where_watches_are_short_a_root_is_polled_and_others_keep_some() {
         "{status:#}"
     );
     assert!(status["poll_seconds"].as_u64().unwrap() >= 1, "{status:#}");
-    let hint = status["warnings"][0]["hint"].as_str().unwrap();
-    assert!(hint.contains("max_user_watches"), "{status:#}");
+    let warning = &status["warnings"][0];
+    assert!(
+        warning["hint"].as_str().unwrap().contains("max_user_watches"),
+        "{status:#}"
+    );
+    let needed = "not enough watches for file events here, where 501 directories";
+    assert!(
+        warning["message"].as_str().unwrap().starts_with(needed),
+        "{status:#}"
+    );
+    let doctor = small.json_code(&["doctor"], 1);
+    let found = doctor["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["severity"] == "warning");
+    let found = found.unwrap_or_else(|| panic!("{doctor:#}"));
+    assert_eq!(found["check"], "roots", "{doctor:#}");
+    assert!(found["message"].as_str().unwrap().contains(needed), "{doctor:#}");
+    assert!(
+        found["hint"].as_str().unwrap().contains("max_user_watches"),
+        "{doctor:#}"
+    );
     assert_eq!(small.status()["state"], "watching");
     // An eighth at least is left to other programs, and a root that doesn't fit keeps none.
     assert_eq!(watches(pid), 1 + 4);

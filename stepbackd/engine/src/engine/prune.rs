@@ -199,12 +199,11 @@ impl Engine {
     /// Gives the space of what no ref needs back.
     pub(super) fn reclaim(&self) -> Result<()> {
         let git = &self.env.git;
-        self.store
-            .collect_garbage(
-                git.program.as_deref(),
-                git.path.as_deref(),
-                git.children.packing(),
-            )
+        self.store.collect_garbage(
+            git.program.as_deref(),
+            git.path.as_deref(),
+            git.children.packing(),
+        )
     }
 
     /// The same; why that didn't work, if it didn't.

@@ -28,12 +28,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Self::collect_garbage`].
-    pub fn fold_now(
-        &self,
-        git: Option<&Path>,
-        path: Option<&OsStr>,
-        interrupt: &Interrupt,
-    ) -> Result<()> {
+    pub fn fold_now(&self, git: Option<&Path>, path: Option<&OsStr>, interrupt: &Interrupt) -> Result<()> {
         self.give_back(git, path, Thoroughness::Fold, interrupt)
     }
 
@@ -46,7 +41,6 @@ impl Store {
     ) -> Result<()> {
         let alone = self.lock_exclusive()?;
         let how = (how, Urgency::Waited);
-        self.maintain_alone(git, path, how, &alone, interrupt)
-            .map(drop)
+        self.maintain_alone(git, path, how, &alone, interrupt).map(drop)
     }
 }
