@@ -103,7 +103,11 @@ fn the_oldest_go_first_and_the_space_is_really_returned() {
             .contains("went in the last 24 hours")
     };
     assert!(told.iter().any(went), "nothing goes without a word: {told:?}");
-    assert!(ids.len() < 9, "{ids:?}");
+    // A few fit; at full size they are a fifth.
+    assert!(
+        ids.len() < usize::try_from(times).unwrap() - 1 && ids.len() < 12,
+        "{ids:?}"
+    );
     project.fsck();
     assert_eq!(
         project.json(&["status", "--verify"])["root"]["not_captured"],
