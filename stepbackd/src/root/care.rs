@@ -250,6 +250,15 @@ impl Actor {
         }
     }
 
+    /// After a job that may have read much of the store.
+    pub(super) fn let_go_of_store(&self) {
+        if let Some(engine) = &self.engine
+            && let Err(e) = engine.let_go_of_store()
+        {
+            tracing::debug!(root = %self.root.id, "what was read of the store stays in memory: {e}");
+        }
+    }
+
     /// Waits until what happened until now has been told; `false` when that takes too long.
     pub(super) fn wait_for_events(&self) -> bool {
         self.daemon

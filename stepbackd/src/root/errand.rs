@@ -225,6 +225,7 @@ impl Actor {
             // After a kill the next daemon needn't read all files, and knows how large the root is.
             self.save_cache();
         }
+        self.let_go_of_store();
         abandoned
     }
 

@@ -75,6 +75,15 @@ impl Engine {
         }
     }
 
+    /// Gives back the memory into which parts of the store were mapped, after much was read. They are mapped anew when they
+    /// are needed.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn let_go_of_store(&self) -> Result<()> {
+        self.store.let_go()
+    }
+
     /// Puts the newest changes of the store where they belong, so that whoever comes next doesn't have to: when much has
     /// gathered, or `anyway`. Nothing depends on it.
     ///

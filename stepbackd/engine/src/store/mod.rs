@@ -181,6 +181,14 @@ impl Store {
         self.packs.notice_lost().map(drop)
     }
 
+    /// Gives back the memory into which packs were mapped.
+    ///
+    /// # Errors
+    /// When the packs can't be listed or opened.
+    pub fn let_go(&self) -> Result<()> {
+        self.packs.let_go()
+    }
+
     /// Real disk use of the store in bytes, reserve included: measured by a walk.
     ///
     /// # Errors

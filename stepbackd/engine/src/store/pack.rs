@@ -220,3 +220,39 @@ fn write_index(index: &mut TempFile, entries: &[Entry], pack: [u8; 20]) -> Resul
     bytes.extend_from_slice(&hash);
     index.write_all(&bytes)
 }
+
+/// Whether a pack and its index are as they were written, by the checksums at their ends; read once, in pieces.
+pub fn is_sound(pack: &Path) -> Result<bool> {
+    let (whole, [_, in_pack]) = read_through(pack)?;
+    let (index_whole, [of_pack, _]) = read_through(&pack.with_extension("idx"))?;
+    Ok(whole && index_whole && of_pack == in_pack)
+}
+
+/// Whether the checksum at the end of a file is right, and the last two of them.
+fn read_through(path: &Path) -> Result<(bool, [[u8; 20]; 2])> {
+    let mut file = File::open(path).at(path)?;
+    let mut hasher = Sha1::new();
+    let mut piece = vec![0; 256 << 10];
+    // The last bytes so far: they may be the end.
+    let mut kept = 0;
+    loop {
+        let read = match file.read(&mut piece[kept..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other.at(path)?,
+        };
+        let all = kept + read;
+        let keep = all.min(40);
+        if read == 0 {
+            let Some((before, stated)) = piece[..all].split_last_chunk::<20>() else {
+                return Ok((false, [[0; 20]; 2]));
+            };
+            hasher.update(before);
+            let hash: [u8; 20] = hasher.finalize().into();
+            let before = before.last_chunk::<20>().copied().unwrap_or_default();
+            return Ok((hash == *stated, [before, *stated]));
+        }
+        hasher.update(&piece[..all - keep]);
+        piece.copy_within(all - keep..all, 0);
+        kept = keep;
+    }
+}

@@ -9,19 +9,24 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use git2::{ErrorCode, ObjectType, Odb, OdbLookupFlags};
+use rayon::prelude::*;
 
 use crate::error::{At, Error, Result, damaged_object};
 use crate::oid::{ObjectKind, Oid};
 
-use super::files;
 use super::loose::Stamp;
+use super::{files, pack};
 
 /// So many objects that were read and found good are remembered, at about 30 bytes each.
 const GOOD_MAX: usize = 32_768;
+/// So many are read one by one to be checked; beyond, the packs are read through once.
+const CHECK_EACH_MAX: usize = 1_000;
+/// ... unless they are larger than this, in bytes.
+const CHECK_WHOLE_MAX: u64 = 2 << 30;
 
 /// The packs of a store.
 pub struct Packs {
@@ -30,6 +35,14 @@ pub struct Packs {
     good: Mutex<HashSet<Oid>>,
     /// The names of the packs that are known are on the disk.
     durable: AtomicBool,
+    /// All that the packs hold is as it was written: their checksums are right.
+    sound: AtomicBool,
+    /// How many objects were read to be checked.
+    checked: AtomicUsize,
+    /// Something was read since the packs were opened.
+    read: AtomicBool,
+    /// Held while the packs are read through.
+    checking: Mutex<()>,
     store: PathBuf,
     view: PathBuf,
 }
@@ -120,6 +133,10 @@ impl Packs {
             open: RwLock::new(Open::new(store, view)?),
             good: Mutex::default(),
             durable: AtomicBool::new(false),
+            sound: AtomicBool::new(false),
+            checked: AtomicUsize::new(0),
+            read: AtomicBool::new(false),
+            checking: Mutex::default(),
             store: store.to_owned(),
             view: view.to_owned(),
         })
@@ -142,10 +159,57 @@ impl Packs {
     }
 
     fn open_anew(&self) -> Result<()> {
-        self.durable.store(false, Ordering::SeqCst);
         let anew = Open::new(&self.store, &self.view)?;
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = anew;
-        self.good().clear();
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let same = open.packs == anew.packs;
+        *open = anew;
+        self.read.store(false, Ordering::SeqCst);
+        if !same {
+            self.unsure();
+            self.good().clear();
+        }
+        Ok(())
+    }
+
+    /// Lets go of what was read: packs are mapped into memory. The next reader opens them anew.
+    pub fn let_go(&self) -> Result<()> {
+        if self.read.load(Ordering::SeqCst) {
+            self.open_anew()?;
+        }
+        Ok(())
+    }
+
+    /// There may be packs of which nothing is known.
+    fn unsure(&self) {
+        self.durable.store(false, Ordering::SeqCst);
+        self.sound.store(false, Ordering::SeqCst);
+        self.checked.store(0, Ordering::SeqCst);
+    }
+
+    /// Reads all packs through, and whether their checksums are right.
+    fn check_whole(&self) -> Result<()> {
+        let _one = self.checking.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.sound.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let known = self.open_now().packs.clone();
+        if known.values().map(|stamp| stamp.size()).sum::<u64>() > CHECK_WHOLE_MAX {
+            return Ok(());
+        }
+        let dir = self.view.join("pack");
+        let packs: Vec<_> = known
+            .keys()
+            .map(|name| dir.join(name))
+            .filter(|path| path.extension().is_some_and(|ending| ending == "pack"))
+            .collect();
+        let sound = packs.par_iter().map(|path| pack::is_sound(path));
+        if !sound.collect::<Result<Vec<_>>>()?.contains(&false) {
+            let open = self.open_now();
+            self.sound.store(
+                open.packs == known && pack_files(&self.view)? == known,
+                Ordering::SeqCst,
+            );
+        }
         Ok(())
     }
 
@@ -159,7 +223,7 @@ impl Packs {
         if open.packs == there {
             return Ok(());
         }
-        self.durable.store(false, Ordering::SeqCst);
+        self.unsure();
         // Those that a later loss would be noticed of.
         open.packs = there;
         open.odb
@@ -183,8 +247,9 @@ impl Packs {
     fn noting_new_packs<T>(&self, oid: Oid, read: impl FnOnce() -> T) -> T {
         let known = self.lists(oid);
         let result = read();
+        self.read.store(true, Ordering::SeqCst);
         if !known {
-            self.durable.store(false, Ordering::SeqCst);
+            self.unsure();
         }
         result
     }
@@ -194,19 +259,27 @@ impl Packs {
     }
 
     /// Whether a good object is in a pack that is known. It needn't be read again when that was done since the packs are
-    /// as they are.
+    /// as they are. When many are asked for, the packs are read through instead, once.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it can't be relied on.
     pub fn has(&self, oid: Oid) -> Result<bool> {
-        Ok(self.lists(oid) && (self.good().contains(&oid) || self.read(oid)?.is_some()))
+        if !self.lists(oid) {
+            return Ok(false);
+        }
+        if self.sound.load(Ordering::SeqCst) || self.good().contains(&oid) {
+            return Ok(true);
+        }
+        if self.checked.fetch_add(1, Ordering::SeqCst) == CHECK_EACH_MAX {
+            self.check_whole()?;
+        }
+        Ok(self.sound.load(Ordering::SeqCst) || self.read(oid)?.is_some())
     }
 
     /// Whether a pack that is known has such an object, good or not.
     pub fn lists(&self, oid: Oid) -> bool {
-        self.open_now()
-            .odb
-            .exists_ext(to_git(oid), OdbLookupFlags::NO_REFRESH)
+        let open = self.open_now();
+        !open.packs.is_empty() && open.odb.exists_ext(to_git(oid), OdbLookupFlags::NO_REFRESH)
     }
 
     /// A whole object, verified. `None` when no pack has it, new packs included.

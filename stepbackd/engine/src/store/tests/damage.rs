@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use super::super::{Expected, TreeEntry};
-use super::{Sandbox, assert_clean, sandbox, text};
+use super::{Sandbox, Store, assert_clean, sandbox, text, writable};
 use crate::error::Error;
 use crate::oid::{ObjectKind, Oid};
 
@@ -250,5 +250,41 @@ fn a_store_that_lost_a_part_is_damaged_not_empty() {
             damage_of(super::Store::open(store.path())),
             format!("{part} is missing")
         );
+    }
+}
+
+#[test]
+fn packs_are_read_through_when_many_objects_are_asked_for_and_a_damaged_one_is_found() {
+    for damaged in [false, true] {
+        let store = sandbox();
+        let blobs = store.packed_blobs(1_500);
+        if damaged {
+            let pack = store.packs().pop().unwrap();
+            writable(&pack);
+            let mut bytes = std::fs::read(&pack).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&pack, bytes).unwrap();
+        }
+        let again = Store::open(store.path()).unwrap();
+        let writer = again.writer();
+        let bad = (0..1_500)
+            .filter(|i| writer.put(ObjectKind::Blob, &text(*i)).is_ok())
+            .filter(|i| {
+                !matches!(
+                    again.existing(blobs[*i as usize]),
+                    Ok(super::super::read::Existing::Packed)
+                )
+            })
+            .count();
+        assert_eq!(bad > 0, damaged, "{bad}");
+        // What is damaged is written anew; the rest isn't written twice.
+        writer.finish().unwrap();
+        for (i, oid) in blobs.iter().enumerate() {
+            let body = again.read(*oid, ObjectKind::Blob).unwrap();
+            assert_eq!(body, text(u32::try_from(i).unwrap()));
+        }
+        again.let_go().unwrap();
+        assert!(again.has(blobs[7]).unwrap());
     }
 }
