@@ -8,7 +8,8 @@
 //! - A record that was torn by a power loss, and what an earlier round has left behind it, fits no chain and isn't read.
 //!
 //! A record names the boot of the system that it was made in. In the same boot nothing of what the system was given can be
-//! lost, whoever was killed: the file is only emptied. After another boot `replay` brings about what it says.
+//! lost, whoever was killed: the file is only emptied, and a deletion that was cut off is ended, so that refs which belong
+//! together go together. After another boot `replay` brings about all that it says.
 
 use std::fs::File;
 use std::io;
@@ -207,18 +208,20 @@ impl Ahead {
         }
     }
 
-    /// All that is in it, in order, if another boot of the system left it.
-    pub fn left_by_another_boot(&self) -> Result<Vec<Entry>> {
+    /// What is to be brought about, in order: all that is in it if another boot of the system left it, else the last record
+    /// if that only deletes.
+    pub fn left(&self) -> Result<Vec<Entry>> {
         let mut state = self.state();
         let Some(open) = self.current(&mut state, false)? else {
             return Ok(Vec::new());
         };
         let mut entries = Vec::new();
+        let mut in_this_boot = false;
         let (mut at, mut last) = (0, [0; HASH]);
         while let Some(record) = open.read(at, last).at(&self.path)? {
             let (made_in, mut rest) = record.body.split_at_checked(BOOT).unwrap_or_default();
             if boot().is_some_and(|boot| boot == made_in) {
-                return Ok(Vec::new());
+                entries.clear();
             }
             while let Some((entry, after)) = parse(rest) {
                 entries.push(entry);
@@ -226,6 +229,10 @@ impl Ahead {
             }
             at += record.length;
             last = record.hash;
+            in_this_boot |= boot().is_some_and(|boot| boot == made_in);
+        }
+        if in_this_boot && !entries.iter().all(|entry| matches!(entry, Entry::Ref(_, None))) {
+            return Ok(Vec::new());
         }
         Ok(entries)
     }

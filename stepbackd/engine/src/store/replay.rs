@@ -12,7 +12,8 @@ use super::loose;
 use super::refs::lock_file;
 
 impl Store {
-    /// Brings about what the file says, if another boot of the system left it; then, or if this one did, empties it. Killed
+    /// Brings about what the file says: all of it if another boot of the system left it, else at most the end of a deletion.
+    /// Then empties it. Killed
     /// at any moment, it is done again by whoever opens the store next; nobody who opens it meanwhile gets past it.
     pub(super) fn replay(&self) -> Result<()> {
         if self.ahead.is_empty()? {
@@ -21,7 +22,7 @@ impl Store {
         let _lock = self.lock()?;
         let _serial = self.lock_refs()?;
         let mut refs = BTreeMap::new();
-        for entry in self.ahead.left_by_another_boot()? {
+        for entry in self.ahead.left()? {
             match entry {
                 Entry::Object(oid, file) => self.bring_back(oid, &file)?,
                 Entry::Ref(name, oid) => drop(refs.insert(name, oid)),

@@ -159,6 +159,28 @@ fn in_the_same_boot_nothing_is_brought_back() {
 }
 
 #[test]
+fn a_deletion_that_was_cut_off_is_ended_at_the_next_opening() {
+    let store = sandbox();
+    for (number, name) in ["refs/x/1", "refs/y/1", "refs/x/2"].into_iter().enumerate() {
+        checkpoint(&store, name, u32::try_from(number).unwrap());
+    }
+    // Killed after the first of two.
+    let mut batch = super::super::ahead::Batch::default();
+    batch.gone("refs/x/1");
+    batch.gone("refs/y/1");
+    assert!(store.ahead.append(&batch).unwrap());
+    fs::remove_file(store.path().join("refs/x/1")).unwrap();
+    let again = Store::open(store.path()).unwrap();
+    let names: Vec<String> = again
+        .refs("refs/")
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["refs/x/2"]);
+}
+
+#[test]
 fn an_earlier_round_does_not_come_back() {
     let store = sandbox();
     // The same first record each time, and in the first round two behind it.
@@ -220,7 +242,7 @@ fn it_begins_anew_when_it_is_full_and_two_share_it() {
     // Of the last round everything may be lost.
     let entries = {
         store.ahead.age();
-        store.ahead.left_by_another_boot().unwrap()
+        store.ahead.left().unwrap()
     };
     for entry in entries {
         match entry {
