@@ -72,7 +72,7 @@ fn fill(dir: &Path, text: &str) {
     }
 }
 
-/// Two checkpoints, and another directory with the bytes of the second, ready to take the root's place.
+/// Two checkpoints, and another directory with the bytes of the second and a file of its own, ready to take the root's place.
 fn two_states() -> (Sandbox, Swap) {
     let mut sandbox = Sandbox::with(|root| fill(root, "one\n"));
     fill(&sandbox.root(), "two\n");
@@ -80,13 +80,13 @@ fn two_states() -> (Sandbox, Swap) {
     let swap = Swap::of(&sandbox);
     fs::create_dir(swap.other()).unwrap();
     fill(&swap.other(), "two\n");
+    fs::write(swap.other().join("foreign"), "x").unwrap();
     (sandbox, swap)
 }
 
 #[test]
 fn while_it_is_looked_at() {
     let (mut sandbox, swap) = two_states();
-    fs::write(swap.other().join("foreign"), "x").unwrap();
     let two = sandbox.picture();
     let other = picture(&swap.other());
     let progress = Progress::default();
