@@ -93,7 +93,7 @@ fn a_bad_store_of_this_directory_is_an_error() {
     fs::remove_file(store.join("config")).unwrap();
     let root = sandbox.root();
     let refused = sandbox.attach_at(&root);
-    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::DamagedRecord { .. })), "{refused:?}");
 }
 
 /// What is on disk was captured, but somebody deleted that part of the store: it is read again before it is replaced.
