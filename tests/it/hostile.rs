@@ -419,9 +419,12 @@ fn a_full_state_directory_loses_nothing_and_goes_on_when_there_is_room() {
     project.rewind(last);
     present.same(&project.tree(), "at the end");
     project.fsck();
-    assert_eq!(
-        project.json(&["status", "--verify"])["root"]["warnings"],
-        json!([])
+    // That the store couldn't be packed on the full disk stands there until it was tried again.
+    let verified = project.json(&["status", "--verify"]);
+    let warnings = verified["root"]["warnings"].as_array().unwrap();
+    assert!(
+        warnings.iter().all(|warning| warning["kind"] == "maintenance"),
+        "{warnings:?}"
     );
 }
 
