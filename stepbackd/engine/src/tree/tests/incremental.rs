@@ -91,7 +91,8 @@ fn make(at: &Fixture, edit: &Edit) -> Vec<String> {
             Vec::new()
         }
         Edit::Write(path, byte) => {
-            let told = if at.path(path).is_file() && !at.path(path).is_symlink() {
+            let is_there = at.path(path).is_file() && !at.path(path).is_symlink();
+            let told = if is_there && !through_a_link(path) {
                 path.clone()
             } else {
                 fresh(path)
