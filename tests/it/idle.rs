@@ -1,5 +1,6 @@
 //! Nobody types: what the daemon costs then.
 
+use std::fs;
 use std::time::Duration;
 
 use stepback_tests::{Sandbox, descriptors, eventually, pause, resident_bytes, used, watches};
@@ -25,10 +26,18 @@ fn an_idle_daemon_sleeps() {
     }
     let pid = daemon.pid();
     // What follows an attach (the store's size, threads of requests that wait for another one) comes to its end.
+    // So does what makes the stores' newest records needless.
+    let stores = sandbox.state().join("stores");
+    let settled = |store: fs::DirEntry| {
+        let ahead = fs::read(store.path().join("stepback/ahead")).unwrap_or_default();
+        ahead.first().is_none_or(|byte| *byte == 0)
+    };
     let mut before = used(pid);
-    eventually("nothing is left to do", Duration::from_secs(60), || {
-        pause(Duration::from_secs(2));
-        std::mem::replace(&mut before, used(pid)) == used(pid)
+    eventually("nothing is left to do", Duration::from_secs(180), || {
+        // A store is packed when it has rested for 5 s.
+        pause(Duration::from_secs(6));
+        let is_quiet = std::mem::replace(&mut before, used(pid)) == used(pid);
+        is_quiet && fs::read_dir(&stores).unwrap().flatten().all(settled)
     });
     let before = used(pid);
     let seconds = seconds(5);
