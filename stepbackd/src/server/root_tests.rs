@@ -270,6 +270,9 @@ fn an_answer_that_cannot_be_kept_for_a_slow_client_ends_with_a_failure() {
             path: PathBuf::from("big").into(),
         },
     );
+    // It has begun: what is asked from here on comes after it.
+    let first = frame::read::<Answer>(&mut stalled).unwrap();
+    assert!(matches!(first, Some(Answer::Item(_))), "{first:?}");
     assert_eq!(server.at(&root, Verb::SessionList), Answer::Done(Reply::Empty));
     let mut last = None;
     while let Some(answer) = frame::read::<Answer>(&mut stalled).unwrap() {
@@ -307,7 +310,10 @@ fn a_client_that_reads_a_part_of_a_diff_costs_no_look_at_everything() {
     let (_dir, base) = roots();
     let root = base.join("p");
     server.attached(&root);
-    let text: String = (0..600_000).map(|n| format!("{n} a line\n")).collect();
+    // Not so many that the file would only be named.
+    let text: String = (0..300_000)
+        .map(|n| format!("{n} a line, a longer one\n"))
+        .collect();
     std::fs::write(root.join("big"), text).unwrap();
     assert_eq!(server.settled(&root).checkpoints, 2);
     let mut cut = server.begin(
@@ -318,7 +324,12 @@ fn a_client_that_reads_a_part_of_a_diff_costs_no_look_at_everything() {
             form: stepback_proto::DiffForm::Patch,
         },
     );
-    let first = frame::read(&mut cut);
+    let first = loop {
+        match frame::read(&mut cut) {
+            Ok(Some(Answer::Progress(_))) => {}
+            other => break other,
+        }
+    };
     assert!(matches!(first, Ok(Some(Answer::Item(_)))), "{first:?}");
     drop(cut);
     // The diff is over when the next job is done.

@@ -296,13 +296,15 @@ fn too_many_at_once_are_told_so() {
         .unwrap();
         follower
     };
-    let held = [follow(), follow()];
+    let mut held = vec![follow(), follow()];
     let deadline = Instant::now() + Duration::from_secs(10);
     // Their requests may still be on the way.
     let is_served =
         || !matches!(server.ask("/", Verb::Roots), Answer::Failed(f) if f.kind == FailureKind::Busy);
     while is_served() {
         assert!(Instant::now() < deadline, "there is room for ever");
+        // One that came at the same moment as that question was refused for it.
+        held.push(follow());
     }
     assert_eq!(server.failure("/", Verb::Roots), FailureKind::Busy);
     // It still says who it is.
