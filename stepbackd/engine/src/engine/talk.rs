@@ -235,8 +235,10 @@ impl Engine {
             return Ok(());
         };
         let store = Arc::clone(&self.store);
-        let _lock = store.lock()?;
-        let done = self.complete_talk_of(&store, n, BURST_BYTES_MAX);
+        let done = match store.lock() {
+            Ok(_lock) => self.complete_talk_of(&store, n, BURST_BYTES_MAX),
+            Err(error) => Err(error),
+        };
         if done.is_err() {
             self.book.lacks(n, false);
         }

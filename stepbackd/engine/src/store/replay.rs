@@ -13,8 +13,8 @@ use super::refs::lock_file;
 
 impl Store {
     /// Brings about what the file says: all of it if another boot of the system left it, else at most the end of a deletion.
-    /// Then empties it. Killed
-    /// at any moment, it is done again by whoever opens the store next; nobody who opens it meanwhile gets past it.
+    /// Then empties it. Killed at any moment, it is done again by whoever opens the store next; nobody who opens it
+    /// meanwhile gets past it.
     pub(super) fn replay(&self) -> Result<()> {
         if self.ahead.is_empty()? {
             return Ok(());
@@ -45,6 +45,7 @@ impl Store {
     }
 
     fn bring_back(&self, oid: Oid, file: &[u8]) -> Result<()> {
+        // One that is there and can't be relied on is as good as none.
         if self.has(oid).unwrap_or(false) {
             return Ok(());
         }
