@@ -6,25 +6,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepback_engine::conversation::{self, Agent, Mode};
-use stepback_engine::engine::{Engine, Operation, Settings};
+use stepback_engine::engine::Operation;
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{
-    Answer, Attach, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RootStatus, Status, Verb,
+    Answer, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RootStatus, Status, Verb,
 };
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::attach::{attach, detach};
 use crate::convert;
 use crate::daemon::Daemon;
-use crate::locks::Reach;
 use crate::named::{self, relative};
 use crate::outlet::{self, Outlet};
-use crate::place;
 use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
-use crate::root::{self, Root, Told, gaps};
+use crate::root::{self, Root, Told};
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -105,12 +104,12 @@ async fn blocking(work: impl FnOnce() + Send + 'static) {
 
 /// What helps where no root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Remedy {
+pub enum Remedy {
     Attach,
     Roots,
 }
 
-fn not_attached(place: &Path, remedy: Remedy) -> Failure {
+pub fn not_attached(place: &Path, remedy: Remedy) -> Failure {
     let is_dir = match place.metadata() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         metadata => Some(metadata.is_ok_and(|metadata| metadata.is_dir())),
@@ -134,7 +133,7 @@ fn not_attached(place: &Path, remedy: Remedy) -> Failure {
 }
 
 /// Puts a job into the root's mailbox; `false`: that is full, or the root is ending, which is the answer.
-fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) -> bool {
+pub fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) -> bool {
     if job.may_be_cancelled() {
         answers.allow_cancelling();
     }
@@ -276,97 +275,6 @@ fn shortened(mut text: String) -> String {
         text.push('…');
     }
     text
-}
-
-fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<Progress>) {
-    let path = match named::absolute(&attach.path, "the directory to attach") {
-        Ok(path) => path,
-        Err(failure) => return answers.finish(Err(failure)),
-    };
-    let path = match path.canonicalize() {
-        Ok(real) => real,
-        Err(e) => {
-            let kind = match e.kind() {
-                std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
-                _ => FailureKind::NoSuchPath,
-            };
-            return answers.finish(Err(convert::fail(kind, format!("{}: {e}", path.display()), "")));
-        }
-    };
-    if !path.is_dir() {
-        let message = format!("{} is not a directory", path.display());
-        return answers.finish(Err(convert::fail(
-            FailureKind::RefusedRoot,
-            message,
-            "attach the directory it is in",
-        )));
-    }
-    match daemon.attach(&convert::attach(attach, path)) {
-        Ok((root, job)) => drop(send(&root, job, answers, progress)),
-        Err(failure) => answers.finish(Err(failure)),
-    }
-}
-
-/// A place that was named is itself what is meant, attached or detached before; one that wasn't, the root around it.
-fn detach(
-    daemon: &Arc<Daemon>,
-    place: &Path,
-    forget: bool,
-    exact: bool,
-    answers: Outlet,
-    progress: Arc<Progress>,
-) {
-    let around = daemon.root_at(place);
-    let real = place::real(place).unwrap_or_else(|| place.to_owned());
-    let named = around
-        .as_ref()
-        .filter(|root| root.path == place || root.path == real);
-    if let Some(root) = named {
-        root.cancel_look();
-        send(root, Job::Detach { forget }, answers, progress);
-        return;
-    }
-    if forget {
-        match find_detached(daemon, place, &real) {
-            Ok(Some(engine)) => return answers.finish(forget_detached(daemon, engine)),
-            Ok(None) => {}
-            Err(e) => return answers.finish(Err(convert::failure(&e))),
-        }
-    }
-    match around {
-        Some(root) if !exact => {
-            root.cancel_look();
-            send(&root, Job::Detach { forget }, answers, progress);
-        }
-        Some(root) => answers.finish(Err(convert::fail(
-            FailureKind::NotAttached,
-            format!("{} is not an attached directory itself", place.display()),
-            format!("it is in one: `stepback detach {}`", root.path.display()),
-        ))),
-        None => answers.finish(Err(not_attached(place, Remedy::Roots))),
-    }
-}
-
-/// The root that was attached at just this path once, and is detached now.
-fn find_detached(
-    daemon: &Daemon,
-    place: &Path,
-    real: &Path,
-) -> Result<Option<Engine>, stepback_engine::Error> {
-    let settings = Settings::default();
-    match Engine::find(&daemon.environment, place, &settings)? {
-        Some(engine) => Ok(Some(engine)),
-        None => Engine::find(&daemon.environment, real, &settings),
-    }
-}
-
-fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
-    let _held = daemon.locks.hold(engine.path(), Reach::Overlapping);
-    daemon.keeper.make_way(Some(engine.store_path()));
-    let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
-    let deleted = engine.forget_all().map_err(|e| convert::failure(&e))?;
-    gaps::remove(&daemon.paths.gaps_of(&id));
-    Ok(convert::deleted(path, id, deleted))
 }
 
 async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outlet, progress: Arc<Progress>) {

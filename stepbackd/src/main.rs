@@ -18,6 +18,7 @@
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
 
 mod alive;
+mod attach;
 mod config;
 mod connection;
 mod convert;

@@ -1,9 +1,8 @@
 //! Nobody types: what the daemon costs then.
 
-use std::fs;
 use std::time::Duration;
 
-use stepback_tests::{Sandbox, descriptors, eventually, pause, resident_bytes, used, watches};
+use stepback_tests::{Sandbox, descriptors, pause, resident_bytes, used, watches};
 
 use crate::support::{number_from, seconds};
 
@@ -25,20 +24,7 @@ fn an_idle_daemon_sleeps() {
         project.settle();
     }
     let pid = daemon.pid();
-    // What follows an attach (the store's size, threads of requests that wait for another one) comes to its end.
-    // So does what makes the stores' newest records needless.
-    let stores = sandbox.state().join("stores");
-    let settled = |store: fs::DirEntry| {
-        let ahead = fs::read(store.path().join("stepback/ahead")).unwrap_or_default();
-        ahead.first().is_none_or(|byte| *byte == 0)
-    };
-    let mut before = used(pid);
-    eventually("nothing is left to do", Duration::from_secs(180), || {
-        // A store is packed when it has rested for 5 s.
-        pause(Duration::from_secs(6));
-        let is_quiet = std::mem::replace(&mut before, used(pid)) == used(pid);
-        is_quiet && fs::read_dir(&stores).unwrap().flatten().all(settled)
-    });
+    sandbox.wait_until_idle(pid);
     let before = used(pid);
     let seconds = seconds(5);
     pause(Duration::from_secs(seconds));

@@ -12,10 +12,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
-use crate::{Daemon, Finished, Project, eventually, finish, start};
+use crate::{Daemon, Finished, Project, eventually, finish, pause, start, used};
 
 /// No command of a test takes longer, unless something hangs.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
+/// A daemon has nothing to do any more within this.
+const IDLE_DEADLINE: Duration = Duration::from_secs(180);
+/// A store is packed when it has rested for 5 s.
+const STORE_REST: Duration = Duration::from_secs(6);
 /// Uid and gid of `nobody`, which owns no file of the system.
 const NOBODY: u32 = 65534;
 
@@ -124,6 +128,23 @@ impl Sandbox {
     pub fn with_env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.extra.push((name.into(), value.into()));
         self
+    }
+
+    /// Waits until the daemon `pid` has nothing left to do: threads that requests have left end, stores are packed, and what
+    /// makes their newest records needless is written.
+    pub fn wait_until_idle(&self, pid: Pid) {
+        let settled = |store: fs::DirEntry| {
+            let ahead = fs::read(store.path().join("stepback/ahead")).unwrap_or_default();
+            ahead.first().is_none_or(|byte| *byte == 0)
+        };
+        let stores = self.state().join("stores");
+        let mut before = used(pid);
+        eventually("nothing is left to do", IDLE_DEADLINE, || {
+            pause(STORE_REST);
+            let is_quiet = std::mem::replace(&mut before, used(pid)) == used(pid);
+            let mut stores = fs::read_dir(&stores).expect("made by the daemon").flatten();
+            is_quiet && stores.all(settled)
+        });
     }
 
     fn furnish(&self) {

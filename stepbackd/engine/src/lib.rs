@@ -78,14 +78,14 @@ mod archive;
 mod durable;
 mod head;
 mod locate;
+mod place_check;
 mod record;
 mod root;
 mod salvage;
 mod user_file;
 
-pub use user_file::read_settings;
-
 pub use error::{Error, Result};
+pub use user_file::read_settings;
 
 /// Starts the threads that work in parallel, if they haven't been. Later it would be done by whoever needs them first, and
 /// they would have that one's priority.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use stepback_engine::checkpoint::Trigger;
-use stepback_engine::engine::{Captured, Engine, Presence, Scope, Why};
+use stepback_engine::engine::{Engine, Presence};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
@@ -21,25 +21,18 @@ use crate::root::care::ended;
 use crate::root::clocks::jumped;
 use crate::root::fallen::Fallen;
 use crate::root::gaps::Gaps;
-use crate::root::gently::gently;
 use crate::root::job::Job;
 use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::pressure::Pressure;
 use crate::root::reconcile::Pass;
 use crate::root::turns::Turns;
-use crate::root::{Root, Work, now};
+use crate::root::{Root, now};
 use crate::watch::RootWatch;
 
 /// How often the processes of open sessions are looked for.
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
 /// ... and after one couldn't be ended.
 const SESSIONS_RETRY: Duration = Duration::from_secs(60);
-/// How often git's lock is looked at while a burst waits for it.
-const GIT_LOCK_EVERY: Duration = Duration::from_millis(50);
-/// How long after a checkpoint the rest of a conversation that was too long for it is read.
-const TALK_AFTER: Duration = Duration::from_millis(100);
-/// A look takes at most this part of the time when polling.
-const POLL_SHARE: u32 = 20;
 
 /// The actor of one root.
 pub struct Actor {
@@ -59,7 +52,7 @@ pub struct Actor {
     /// The first look is the job of an `attach`.
     pub(super) awaits_attach: bool,
     /// For the first look after the daemon's start.
-    ticket: Option<Ticket>,
+    pub(super) ticket: Option<Ticket>,
     /// Time between looks, where there are no events.
     pub(super) poll: Option<Duration>,
     pub(super) missed: u64,
@@ -99,32 +92,19 @@ pub struct Trouble {
     pub(super) retry_at: Instant,
 }
 
-/// What a capture of the actor's own accord looks at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// What events told of. Nothing when they told nothing.
-    Pending,
-    /// What events told of, which may be nothing: the checkpoint may be made all the same.
-    PendingIfAny,
-    /// These directories, and nothing that events told of.
-    Part(BTreeSet<TreePath>),
-    /// Everything; and what people are told is being done.
-    Everything(&'static str),
-}
-
 /// When the actor looks at what of itself; `None`: not at all.
 #[derive(Debug, Default)]
 pub struct Timers {
     pub(super) presence: Option<Instant>,
-    poll: Option<Instant>,
+    pub(super) poll: Option<Instant>,
     pub(super) reconcile: Option<Instant>,
     sessions: Option<Instant>,
-    burst_not_before: Option<Instant>,
+    pub(super) burst_not_before: Option<Instant>,
     pub(super) store_bytes: Option<Instant>,
     /// Retention.
     pub(super) thin: Option<Instant>,
     /// What was too much of a transcript for the moment of a checkpoint.
-    talk: Option<Instant>,
+    pub(super) talk: Option<Instant>,
     /// How long the store is left alone after it was measured.
     pub(super) measure_pause: Duration,
 }
@@ -300,204 +280,8 @@ impl Actor {
         }
     }
 
-    fn burst_is_due(&self, now: Instant) -> bool {
-        let held_back = self.timers.burst_not_before.is_some_and(|from| from > now);
-        !held_back
-            && self
-                .root
-                .mailbox
-                .is_due(now, self.config.settle, self.config.max_wait)
-    }
-
     fn may_look_from(&self, now: Instant) -> Instant {
         self.ticket.as_ref().map_or(now, |ticket| ticket.from(now))
-    }
-
-    /// Captures what events told of.
-    fn burst(&mut self) {
-        let locked = self.engine.as_ref().is_some_and(Engine::index_locked);
-        let overdue = self
-            .root
-            .mailbox
-            .overdue(self.config.max_wait)
-            .is_some_and(|at| at <= Instant::now());
-        if locked && !overdue {
-            self.timers.burst_not_before = Some(Instant::now() + GIT_LOCK_EVERY);
-            return;
-        }
-        self.timers.burst_not_before = None;
-        self.capture(Trigger::Auto, None);
-        if self.pass.is_some() {
-            // A tree in which something always changes has a moment now.
-            self.timers.reconcile = Some(Instant::now());
-        }
-    }
-
-    /// Looks at everything.
-    pub(super) fn look(&mut self, trigger: Trigger, what: &'static str) -> Option<Captured> {
-        if !self.indexed {
-            self.root.mailbox.capturing();
-        }
-        self.watch.begin_look();
-        let started = Instant::now();
-        let captured = self.capture(trigger, Some(what));
-        if captured.is_some() {
-            self.looked(started.elapsed());
-            if self.poll.is_none() {
-                self.save_cache();
-            }
-        }
-        captured
-    }
-
-    /// Everything was looked at, which took so long: settles where changes are heard of from now on.
-    pub(super) fn looked(&mut self, took: Duration) {
-        let first = !std::mem::replace(&mut self.indexed, true);
-        self.ticket = None;
-        self.pass = None;
-        self.timers.reconcile = self.config.reconcile.map(|every| Instant::now() + every);
-        self.poll = None;
-        if self.timers.measure_pause.is_zero() {
-            self.measure_store();
-        }
-        if first {
-            self.timers.thin.get_or_insert_with(Instant::now);
-        }
-        // The first look reads every file; those after it only look at what changed.
-        self.poll_if_needed(if first { Duration::ZERO } else { took });
-        self.timers.poll = self.poll.map(|every| Instant::now() + every);
-        self.publish();
-    }
-
-    /// Where events don't tell everything, everything is looked at now and then; a look takes so long.
-    fn poll_if_needed(&mut self, a_look: Duration) {
-        let no_events = self.watch.refused() || self.watch.silent().is_some();
-        if no_events {
-            self.watch.turn_off();
-        }
-        // Events still tell of the directories that are watched.
-        if no_events || self.watch.unwatched().is_some() {
-            self.poll = Some(self.config.poll_min.max(a_look * POLL_SHARE));
-        }
-    }
-
-    /// A capture of the actor's own accord: of what is pending, or of everything.
-    fn capture(&mut self, trigger: Trigger, everything: Option<&'static str>) -> Option<Captured> {
-        let why = Why {
-            turn: self.turns.label(),
-            ..Why::plain(trigger)
-        };
-        let extent = everything.map_or(Extent::Pending, Extent::Everything);
-        self.capture_as(&why, extent).ok().flatten()
-    }
-
-    /// Likewise, for a reason of its own. `None`: nothing was pending, or the root is being let go. A failure has been
-    /// taken care of when it is returned.
-    pub(super) fn capture_as(&mut self, why: &Why, extent: Extent) -> Result<Option<Captured>, Failure> {
-        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
-        if self.root.mailbox.ending() == Some(End::Retire) {
-            return Ok(None);
-        }
-        self.take_over();
-        let is_part = matches!(extent, Extent::Part(_));
-        // A part is so small that others would only wait longer for it. And until everything was looked at for the first
-        // time, the root isn't protected.
-        let is_gentle =
-            why.trigger == Trigger::Reconcile && !is_part && self.indexed && self.trouble.is_none();
-        let keeper = &self.daemon.keeper;
-        match why.trigger {
-            // An agent waits for it, and not for long.
-            Trigger::BeforeCommand => keeper.make_way_quickly(&self.root.store),
-            _ => keeper.make_way(Some(&self.root.store)),
-        }
-        let burst = (!is_part).then(|| self.root.mailbox.take_burst()).flatten();
-        let (what, may_be_cancelled) = match &extent {
-            Extent::Everything(what) => (*what, true),
-            Extent::Pending | Extent::PendingIfAny | Extent::Part(_) => ("capturing", false),
-        };
-        let scope = match (&burst, extent) {
-            (_, Extent::Everything(_)) => Scope::All,
-            (_, Extent::Part(dirs)) => Scope::Paths(dirs),
-            (Some(burst), _) => burst.scope.clone(),
-            (None, Extent::PendingIfAny) => Scope::Paths(BTreeSet::new()),
-            (None, Extent::Pending) => return Ok(None),
-        };
-        let scope_all = matches!(scope, Scope::All);
-        let progress = Arc::new(Progress::default());
-        let work = Work {
-            what,
-            progress: Arc::clone(&progress),
-            may_be_cancelled,
-            ends_with_root: may_be_cancelled,
-        };
-        // A part takes a moment.
-        self.root.works_on((!is_part).then_some(work));
-        let result = self.with_engine(&progress, |engine, cx| {
-            Ok(match is_gentle {
-                true => gently(|| engine.capture(scope, why, cx))?,
-                false => engine.capture(scope, why, cx)?,
-            })
-        });
-        self.root.works_on(None);
-        let captured = match result {
-            Ok(captured) => {
-                self.root.mailbox.captured();
-                self.went_well(&captured.still_dirty);
-                if scope_all {
-                    self.note_loss(captured.changed);
-                }
-                let incomplete = self.watch.refused() || self.watch.unwatched().is_some();
-                if incomplete && self.indexed && self.poll.is_none() {
-                    // A burst may have made a directory that can't be watched.
-                    self.poll_if_needed(Duration::ZERO);
-                    self.timers.poll = self.poll.map(|every| Instant::now() + every);
-                }
-                if is_part && !captured.created && !captured.changed && self.poll.is_none() {
-                    // Nothing that anybody would want to be told of.
-                    return Ok(Some(captured));
-                }
-                self.daemon.alive.something_happened();
-                self.complete_talk_soon();
-                Ok(Some(captured))
-            }
-            Err(error) => {
-                let failure = self.failure(&error);
-                self.root.mailbox.put_back(burst);
-                self.went_wrong(error);
-                Err(failure)
-            }
-        };
-        self.publish();
-        self.settle_store(false);
-        captured
-    }
-
-    fn complete_talk_soon(&mut self) {
-        let lacks = self.engine.as_ref().is_some_and(Engine::talk_lacks);
-        self.timers.talk = lacks.then(|| Instant::now() + TALK_AFTER);
-    }
-
-    /// Adds some of what the record of a long conversation lacks; then it is again the turn of whatever else there is.
-    fn complete_talk(&mut self) {
-        self.timers.talk = None;
-        let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
-        self.take_over();
-        self.daemon.keeper.make_way(Some(&self.root.store));
-        let progress = Progress::default();
-        if let Err(error) = self.with_engine(&progress, |engine, _| Ok(engine.complete_talk()?)) {
-            tracing::warn!(root = %self.root.id, "a conversation stays incomplete: {}", self.failure(&error).message);
-        }
-        self.complete_talk_soon();
-    }
-
-    /// What is pending when the daemon stops is still captured.
-    fn last_capture(&mut self) {
-        if self.indexed && self.absent.is_none() && self.trouble.is_none() {
-            self.wait_for_events();
-            self.capture(Trigger::Auto, None);
-        }
-        self.save_cache();
-        self.settle_store(true);
     }
 
     /// Ends the sessions of `run` whose process is gone.

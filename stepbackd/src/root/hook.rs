@@ -10,7 +10,8 @@ use stepback_proto::{Failure, Hook, HookEvent, SAVE_PATIENCE, Tool};
 
 use crate::convert;
 use crate::named;
-use crate::root::actor::{Actor, Extent};
+use crate::root::actor::Actor;
+use crate::root::capture::Extent;
 use crate::root::now;
 
 impl Actor {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `job` | everything that can be asked |
 //! | `mailbox` | what waits for the actor |
-//! | `actor` | the loop: bursts, timers |
+//! | `actor` | the loop and its timers |
+//! | `capture` | captures of its own accord: bursts, looks at everything |
 //! | `errand` | what comes before and after each job |
 //! | `care` | how the actor handles its engine, and what goes wrong |
 //! | `perform` | each job, on the engine |
@@ -23,6 +24,7 @@
 
 mod absence;
 pub mod actor;
+mod capture;
 mod care;
 mod clocks;
 mod errand;

@@ -8,7 +8,8 @@ use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::Why;
 use stepback_engine::path::TreePath;
 
-use crate::root::actor::{Actor, Extent};
+use crate::root::actor::Actor;
+use crate::root::capture::Extent;
 
 /// The entries of one part: a millisecond or two.
 const ENTRIES_PER_PART: usize = 512;

@@ -4,8 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use stepback_engine::engine::Scope;
+use stepback_engine::tree::DirWatch;
 
 use super::*;
+use crate::root::mailbox::End;
 
 struct Setup {
     _dir: tempfile::TempDir,

@@ -1,12 +1,12 @@
 //! Ours: the engine as a library, and the daemon over its socket.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::unistd::Pid;
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::{AttachRequest, Captured, Context, Engine, Environment, Scope, Settings, Why};
 use stepback_engine::path::TreePath;
@@ -17,7 +17,9 @@ use stepback_engine::tree::NoWatch;
 use stepback_proto::{
     Answer, Event, Hello, Item, MAGIC, PROTOCOL, Reply, Request, RootState, Status, Verb, Welcome, frame,
 };
-use stepback_tests::{Sandbox, eventually_some};
+use stepback_tests::{Sandbox, eventually_some, resident_bytes};
+
+use crate::samples::Samples;
 
 /// How long anything may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -179,59 +181,7 @@ pub fn watched(sandbox: &Sandbox, place: &Path) -> Status {
     })
 }
 
-/// What the kernel says of a process.
-#[derive(Debug, Clone)]
-pub struct Usage {
-    /// Resident memory, program text included, MiB.
-    pub memory: f64,
-    /// Processor time of the process, ended threads included, ms. The kernel counts in steps of 10.
-    pub processor: f64,
-    /// How often each thread was put on a processor.
-    pub wakeups: BTreeMap<OsString, f64>,
-}
-
-/// Of a process and all its threads.
-pub fn usage(pid: i32) -> Usage {
-    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    let status = read(proc.join("status"));
-    let resident = status.lines().find_map(|line| {
-        line.strip_prefix("VmRSS:")?
-            .trim()
-            .strip_suffix(" kB")?
-            .parse::<f64>()
-            .ok()
-    });
-    // The second field, a name in parentheses, may have spaces; user and system time are fields 14 and 15.
-    let stat = read(proc.join("stat"));
-    let fields = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(11)
-        .take(2);
-    let ticks: f64 = fields.filter_map(|field| field.parse::<f64>().ok()).sum();
-    let threads = std::fs::read_dir(proc.join("task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let wakeups = threads.filter_map(|thread| {
-        // Time on a processor, time waiting for one, how often.
-        let sched = read(thread.path().join("schedstat"));
-        Some((thread.file_name(), sched.split_whitespace().nth(2)?.parse().ok()?))
-    });
-    Usage {
-        memory: resident.unwrap_or(0.0) / 1024.0,
-        processor: ticks * 10.0,
-        wakeups: wakeups.collect(),
-    }
-}
-
-impl Usage {
-    /// Wake-ups since `before`, of threads that there were then; those that have ended had nothing more to do.
-    pub fn wakeups_since(&self, before: &Self) -> f64 {
-        let of = |(thread, count): (&OsString, &f64)| (count - before.wakeups.get(thread)?).into();
-        self.wakeups.iter().filter_map(of).sum()
-    }
+/// Resident memory of a process, program text included, MiB.
+pub fn memory(pid: Pid) -> Samples {
+    Samples::of(resident_bytes(pid) as f64 / f64::from(1 << 20))
 }

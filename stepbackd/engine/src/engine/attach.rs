@@ -11,6 +11,7 @@ use crate::error::{At, Error, Result};
 use crate::head::{GitChange, GitSighting};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
+use crate::place_check;
 use crate::record::Head;
 use crate::rules;
 use crate::salvage;
@@ -43,7 +44,7 @@ impl AttachRequest {
     /// When it isn't there or can't be reached.
     pub fn directory(&self) -> Result<PathBuf> {
         let asked = fs::canonicalize(&self.path).at(&self.path)?;
-        Ok(match locate::work_tree_top(&asked) {
+        Ok(match place_check::work_tree_top(&asked) {
             Some(top) if !self.here => top,
             _ => asked,
         })
@@ -143,7 +144,7 @@ impl Engine {
         let sighting = Sighting::of(&path)?
             .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotADirectory))
             .at(&path)?;
-        locate::check_place(
+        place_check::check_place(
             &path,
             &asked,
             &env.state_dir,

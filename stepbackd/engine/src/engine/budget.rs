@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::Engine;
-use super::capture::Within;
+use super::look::Within;
 use crate::error::Result;
 use crate::store::size;
 use crate::tree::{Census, Limits, Room};

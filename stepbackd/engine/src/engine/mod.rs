@@ -5,32 +5,42 @@
 //! | `astray` | mount points without their mounts, and mounts over captured files |
 //! | `attach` | find or make a root, its presence, forget it |
 //! | `open` | read a root's records from its store |
-//! | `capture` | scan, persist, checkpoint |
+//! | `capture` | make a checkpoint of what differs |
+//! | `look` | bring the tree in memory up to date with the disk |
+//! | `publish` | write a checkpoint and the root's record |
 //! | `query` | resolve ids, list, cat, diff, tar |
 //! | `gone` | roots whose directory is gone |
 //! | `operate` | preview and execute what writes below the root |
 //! | `operation` | from an operation to its plan |
+//! | `redo_stack` | what redo takes from |
+//! | `aftermath` | checkpoints of what is there after an operation |
 //! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
 //! | `watchful` | files that cost too much, ignore files that went away |
 //! | `prune` | pin, drop, and what goes with time |
 //! | `forget` | purge paths from everything |
 //! | `rest` | give the tree's memory back |
-//! | `talk` | conversations of agents |
+//! | `keep_talk` | keep conversations of agents with checkpoints |
+//! | `talk` | put conversations back |
 //! | `budget` | how much disk a root's checkpoints may use |
 
+mod aftermath;
 mod astray;
 mod attach;
 mod budget;
 mod capture;
 mod forget;
 mod gone;
+mod keep_talk;
+mod look;
 mod open;
 mod operate;
 mod operation;
 mod prune;
+mod publish;
 mod query;
 mod recover;
+mod redo_stack;
 mod rest;
 mod sessions;
 mod talk;

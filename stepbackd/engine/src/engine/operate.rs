@@ -2,28 +2,24 @@
 //!
 //! Each follows the same order: look at the disk, plan, checkpoint what is there, note it for redo, change, look again.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::capture::Within;
-use super::operation::{Expected, Prepared};
+use super::operation::Prepared;
 use super::recover::Ending;
 use super::talk::{Talk, TalkEnding};
-use super::{Context, Engine, Scope, Select, Why};
+use super::{Context, Engine, Select, Why};
 use crate::checkpoint::Trigger;
 use crate::conversation::{Mode, Outcome, SessionId, What};
 use crate::error::{Error, Result};
 use crate::node::{Kind, Snapshot};
-use crate::oid::Oid;
 use crate::path::TreePath;
-use crate::redo::{self, NewEntry, RedoEntry};
 use crate::restore::{
     self, Applied, ApplyContext, JournalHeader, Kept, NotCovered, OperationKind, PlanId, PlannedChange,
 };
-use crate::store::{Expected as Ref, ObjectWriter, Store};
-use crate::tree::{stored, with};
+use crate::store::{ObjectWriter, Store};
+use crate::tree::stored;
 
 /// An operation that writes below the root.
 #[derive(Debug, Clone)]
@@ -480,63 +476,6 @@ impl Engine {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call; the pairs belong together")]
-    fn push_redo(
-        &mut self,
-        store: &Store,
-        operation: &Operation,
-        plan: &restore::Plan,
-        target: (u64, Snapshot),
-        before: (u64, Snapshot),
-        extras: Option<Snapshot>,
-        talk: Option<Oid>,
-        cx: &Context<'_>,
-    ) -> Result<u64> {
-        let k = self.record.highest_redo + 1;
-        let writer = store.writer();
-        let new = NewEntry {
-            k,
-            operation: operation.kind(),
-            target,
-            before,
-            extras,
-            talk,
-            plan,
-            now: cx.now,
-        };
-        let commit = new.write(&writer, self.id())?;
-        writer.finish()?;
-        let entry = RedoEntry {
-            k,
-            operation: operation.kind(),
-            target: target.0,
-            before: before.0,
-            before_snapshot: before.1,
-            time: cx.now,
-            commit,
-        };
-        store.set_ref(&entry.ref_name(self.id()), commit, Ref::Any)?;
-        self.record.highest_redo = k;
-        self.redo.insert(0, entry);
-        Ok(k)
-    }
-
-    /// The oldest entries go when there are too many.
-    fn trim_redo(&mut self, store: &Store) -> Result<()> {
-        while self.redo.len() > redo::ENTRIES_MAX
-            && let Some(oldest) = self.redo.last().map(|entry| entry.k)
-        {
-            self.pop_redo(store, oldest)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn pop_redo(&mut self, store: &Store, k: u64) -> Result<()> {
-        store.delete_ref(&format!("{}{k}", redo::refs_prefix(self.id())))?;
-        self.redo.retain(|e| e.k != k);
-        Ok(())
-    }
-
     pub(super) fn apply_context<'a>(
         &'a self,
         store: &'a Store,
@@ -550,87 +489,5 @@ impl Engine {
             journal_dir: directory,
             progress: cx.progress,
         }
-    }
-
-    /// Makes a checkpoint of what others wrote and overtook while it was being replaced, beside the one of what is there; then
-    /// nothing needs it any more where the operation has left it. What stays for another reason is added to `kept`.
-    pub(super) fn keep_overtaken(
-        &mut self,
-        store: &Store,
-        rest: &restore::Rest,
-        touched: &BTreeSet<TreePath>,
-        ends_at: Option<Expected>,
-        kept: &mut Vec<Kept>,
-        cx: &Context<'_>,
-    ) -> Result<()> {
-        if rest.is_empty() {
-            return Ok(());
-        }
-        if !rest.overtaken.is_empty() {
-            let look = self.look(store, &Scope::Paths(touched.clone()), Within::Anything, cx)?;
-            let writer = store.writer();
-            let modes = self.record.modes;
-            let snapshot = with::replace(store, &writer, &modes, look.snapshot, &rest.overtaken)?;
-            writer.finish()?;
-            let why = Why {
-                label: Some("edits that others overtook during the operation".into()),
-                ..Why::plain(Trigger::AfterOperation)
-            };
-            let n = self.publish_after(store, snapshot, &why, ends_at, cx)?;
-            for kept in kept
-                .iter_mut()
-                .filter(|kept| rest.overtaken.contains_key(&kept.path))
-            {
-                kept.reason = format!("{}; an edit before that is in checkpoint {n}", kept.reason);
-            }
-        }
-        let (_, stays) = restore::clear_leftovers(&self.open_root()?, store, &rest.left)?;
-        kept.extend(stays);
-        kept.sort();
-        Ok(())
-    }
-
-    /// Looks at what an operation touched. If that made the tree equal to `ends_at`, the position is there; any other
-    /// state is a checkpoint of its own at once.
-    pub(super) fn look_after(
-        &mut self,
-        store: &Store,
-        touched: &BTreeSet<TreePath>,
-        ends_at: Option<Expected>,
-        cx: &Context<'_>,
-    ) -> Result<()> {
-        let look = self.look(store, &Scope::Paths(touched.clone()), Within::Anything, cx)?;
-        let reached =
-            ends_at.filter(|e| e.snapshot == look.snapshot && self.checkpoint(e.checkpoint).is_ok());
-        if let Some(reached) = reached {
-            self.record.position = Some(reached.checkpoint);
-            return self.write_record(cx.now);
-        }
-        if self.is_position(look.snapshot) {
-            return Ok(());
-        }
-        let why = Why::plain(Trigger::AfterOperation);
-        self.publish_after(store, look.snapshot, &why, ends_at, cx)
-            .map(drop)
-    }
-
-    /// A checkpoint that comes from where an operation went: going further back goes on from there.
-    fn publish_after(
-        &mut self,
-        store: &Store,
-        snapshot: Snapshot,
-        why: &Why,
-        ends_at: Option<Expected>,
-        cx: &Context<'_>,
-    ) -> Result<u64> {
-        let before = self.record.position;
-        if let Some(e) = ends_at.filter(|e| self.checkpoint(e.checkpoint).is_ok()) {
-            self.record.position = Some(e.checkpoint);
-        }
-        let published = self.publish(store, snapshot, why, None, &[], cx.now);
-        if published.is_err() {
-            self.record.position = before;
-        }
-        published
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::capture::Within;
+use super::look::Within;
 use super::{Context, Engine, Operation, Presence, Scope};
 use crate::diff::{self, Change};
 use crate::error::{Error, Result};

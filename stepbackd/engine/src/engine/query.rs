@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::capture::Within;
 use super::capture::is_left_out;
+use super::look::Within;
 use super::{Context, Engine, LineCounts, Scope};
 use crate::checkpoint::Trigger;
 use crate::diff::patch::{self, Purpose};

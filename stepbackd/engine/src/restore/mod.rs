@@ -30,6 +30,7 @@ mod dirs;
 mod journal;
 mod leftovers;
 mod ops;
+mod owners;
 mod place;
 mod plan;
 mod record;

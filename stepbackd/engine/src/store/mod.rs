@@ -24,7 +24,9 @@ mod object;
 mod pack;
 mod packed_refs;
 mod packs;
+mod prepared_refs;
 mod read;
+mod ref_file;
 mod refs;
 mod replay;
 mod reserve;
@@ -41,8 +43,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::error::{Error, Result};
-
 pub use git::Interrupt;
 pub use holders::Holder;
 pub use lock::{ExclusiveLock, SharedLock};
@@ -51,11 +51,15 @@ pub use object::{
     Commit, MODE_BLOB, MODE_GITLINK, MODE_TREE, Malformed, TreeEntry, encode_tree, parse_commit, parse_tree,
     tree_order, write_tree,
 };
+pub use prepared_refs::{PreparedRefs, RefChange};
 pub use read::{Objects, read_tree};
-pub use refs::{Expected, Found as FoundRef, PreparedRefs, REF_NAME_MAX, RefChange};
+pub use ref_file::{Found as FoundRef, REF_NAME_MAX};
+pub use refs::Expected;
 pub use reserve::RESERVE_BYTES;
 pub use verify::Finding;
 pub use writer::{LARGE_BYTES, ObjectWriter};
+
+use crate::error::{Error, Result};
 
 /// A bare repository of ours, open. `Sync`: shared by the threads of a scan.
 #[derive(Debug)]

@@ -5,13 +5,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::files;
+use super::loose::Stamp;
+use super::ref_file::{check_name, lock_file};
 use crate::error::{At, Result};
 use crate::fault;
 use crate::oid::Oid;
-
-use super::files;
-use super::loose::Stamp;
-use super::refs::{check_name, lock_file};
 
 const HEADER: &str = "# pack-refs with: peeled fully-peeled sorted \n";
 

@@ -3,25 +3,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::fcntl::{Flock, FlockArg};
 
+use super::Store;
+use super::ahead::Batch;
+use super::files;
+use super::lock;
+use super::packed_refs::{self, Packed};
+use super::prepared_refs::{PreparedRefs, RefChange};
+use super::ref_file::{Found, check_name, lock_file, read_loose, refused, remove_empty_dirs};
+use super::verify::Finding;
 use crate::error::{At, Error, Result};
 use crate::fault;
 use crate::oid::Oid;
-
-use super::Store;
-use super::ahead::{Ahead, Batch};
-use super::files::{self, FILE_MODE, TempFile};
-use super::lock;
-use super::packed_refs::{self, Packed};
-use super::verify::Finding;
-
-/// The longest name of a ref, in bytes.
-pub const REF_NAME_MAX: usize = 120;
 
 /// More than so many refs at once go to `packed-refs`.
 const SET_EACH_MAX: usize = 32;
@@ -36,84 +32,6 @@ pub enum Expected {
     /// Whatever is there, a broken ref included.
     Any,
 }
-
-/// What is to become of a ref.
-#[derive(Debug, Clone, Copy)]
-pub struct RefChange<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// What it will point to.
-    pub new: Oid,
-    /// What it points to now.
-    pub expected: Expected,
-}
-
-/// Refs of which the new values wait beside the old ones, in order. Nobody else changes refs meanwhile. Dropped, they
-/// leave nothing behind.
-#[must_use]
-#[derive(Debug)]
-pub struct PreparedRefs {
-    waiting: VecDeque<(PathBuf, TempFile)>,
-    /// The file ahead has all of them already: their names need no barrier.
-    ahead: Option<Arc<Ahead>>,
-    _serial: Option<Flock<File>>,
-}
-
-impl Drop for PreparedRefs {
-    fn drop(&mut self) {
-        if let Some(ahead) = self.ahead.as_ref().filter(|_| !self.waiting.is_empty()) {
-            ahead.abandon();
-        }
-    }
-}
-
-impl PreparedRefs {
-    /// All of them are in the file ahead, with the objects that they need.
-    pub(super) fn are_ahead(&mut self, ahead: &Arc<Ahead>) {
-        self.ahead = Some(Arc::clone(ahead));
-    }
-
-    /// To be made durable before the first is published.
-    pub(super) fn files(&self) -> Vec<&TempFile> {
-        self.waiting.iter().map(|(_, temp)| temp).collect()
-    }
-
-    /// Makes the next one visible; durable when this returns.
-    ///
-    /// # Errors
-    /// When it can't be written; then it is the old one.
-    pub fn publish(&mut self) -> Result<()> {
-        let published = self.publish_unsynced()?.filter(|_| self.ahead.is_none());
-        published.map_or(Ok(()), |path| {
-            files::sync_dir(path.parent().expect("a ref is below refs"))
-        })
-    }
-
-    /// Makes the next one visible, for one that is mended when it gets lost: after a power loss it is the old or the new
-    /// one, whole.
-    ///
-    /// # Errors
-    /// As [`Self::publish`].
-    pub fn publish_lazily(&mut self) -> Result<()> {
-        self.publish_unsynced().map(drop)
-    }
-
-    fn publish_unsynced(&mut self) -> Result<Option<PathBuf>> {
-        let Some((path, temp)) = self.waiting.pop_front() else {
-            return Ok(None);
-        };
-        if let Err(error) = temp.rename(&path) {
-            if let Some(ahead) = &self.ahead {
-                ahead.abandon();
-            }
-            return Err(error);
-        }
-        Ok(Some(path))
-    }
-}
-
-/// A ref as found: what it points to, or how it is broken.
-pub type Found = Result<Oid, String>;
 
 impl Store {
     /// All refs whose names begin with `prefix`, sorted by name.
@@ -492,91 +410,5 @@ impl Store {
     pub(super) fn lock_refs(&self) -> Result<Flock<File>> {
         let file = self.private.join("refs-lock");
         Ok(lock::flock(&file, FlockArg::LockExclusive)?.expect("a lock that waits is got"))
-    }
-}
-
-/// Makes `PATH.lock`, which keeps git away too.
-pub(super) fn lock_file(path: &Path) -> Result<TempFile> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock = PathBuf::from(name);
-    match TempFile::at(lock.clone(), FILE_MODE) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            files::remove(&lock)?;
-            TempFile::at(lock.clone(), FILE_MODE).at(lock)
-        }
-        other => other.at(lock),
-    }
-}
-
-fn read_loose(path: &Path) -> Result<Option<Found>> {
-    let file = match files::open_existing(path) {
-        Ok(Some(file)) => file,
-        Ok(None) => return Ok(None),
-        Err(Error::Io { source, .. }) if source.raw_os_error() == Some(nix::libc::ELOOP) => {
-            return Ok(Some(Err("is a symbolic link".into())));
-        }
-        Err(error) => return Err(error),
-    };
-    let meta = file.metadata().at(path)?;
-    if meta.is_dir() {
-        return Ok(None);
-    }
-    if !meta.is_file() {
-        return Ok(Some(Err("isn't a regular file".into())));
-    }
-    let mut text = Vec::with_capacity(64);
-    file.take(64).read_to_end(&mut text).at(path)?;
-    if text.is_empty() {
-        return Ok(Some(Err("is empty".into())));
-    }
-    let oid = std::str::from_utf8(&text)
-        .ok()
-        .and_then(|text| text.strip_suffix('\n'))
-        .and_then(|hex| hex.parse().ok());
-    Ok(Some(oid.ok_or_else(|| "doesn't hold an object id".into())))
-}
-
-fn remove_empty_dirs(dir: &Path) -> Result<()> {
-    for name in files::names(dir)? {
-        let path = dir.join(name);
-        if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
-            remove_empty_dirs(&path)?;
-        }
-    }
-    match std::fs::remove_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-        other => other.at(dir),
-    }
-}
-
-/// git's rules for names of refs, and ours: below `refs/`, ASCII, at most [`REF_NAME_MAX`] bytes.
-pub(super) fn check_name(name: &str) -> Result<()> {
-    let part_ok = |part: &str| {
-        !part.is_empty() && !part.starts_with('.') && !part.ends_with('.') && !part.ends_with(".lock")
-    };
-    let ok = name.len() <= REF_NAME_MAX
-        && name
-            .strip_prefix("refs/")
-            .is_some_and(|rest| rest.split('/').all(part_ok))
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() && !b"~^:?*[\\".contains(&byte))
-        && !name.contains("..")
-        && !name.contains("@{");
-    if ok {
-        Ok(())
-    } else {
-        Err(refused(
-            &format!("{name:?} can't be the name of a ref"),
-            "use another name",
-        ))
-    }
-}
-
-fn refused(message: &str, hint: &str) -> Error {
-    Error::Refused {
-        message: message.into(),
-        hint: hint.into(),
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Result;
-use crate::oid::Oid;
-
 use super::Store;
 use super::ahead::Entry;
 use super::files::{self, OBJECT_MODE, TempFile};
 use super::loose;
-use super::refs::lock_file;
+use super::ref_file::lock_file;
+use crate::error::Result;
+use crate::oid::Oid;
 
 impl Store {
     /// Brings about what the file says: all of it if another boot of the system left it, else at most the end of a deletion.

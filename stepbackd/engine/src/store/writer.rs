@@ -8,9 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 
-use crate::error::{At, Error, Result};
-use crate::oid::{ObjectKind, Oid};
-
 use super::Store;
 use super::ahead::Batch;
 use super::deflate::{self, StreamError};
@@ -18,8 +15,10 @@ use super::files::{self, FSYNC_EACH_MAX, OBJECT_MODE, TempFile};
 use super::lock::SharedLock;
 use super::loose;
 use super::pack::{PackWriter, Packed};
+use super::prepared_refs::{PreparedRefs, RefChange};
 use super::read::{Existing, Objects};
-use super::refs::{PreparedRefs, RefChange};
+use crate::error::{At, Error, Result};
+use crate::oid::{ObjectKind, Oid};
 
 /// So many new objects are kept in memory and become loose; one more, and all go to a pack.
 const LOOSE_MAX: usize = 32;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Bench;
-use crate::ours::{OurEngine, usage, watched};
+use crate::ours::{OurEngine, memory, watched};
 use crate::peers::{Driven, run};
 use crate::report::{Target, Unit};
 use crate::samples::{Samples, timed};
@@ -72,7 +72,7 @@ pub fn measure(bench: &mut Bench<'_>) {
             Target::Faster(25.0),
         );
     }
-    let memory = Samples::of(usage(daemon.pid().as_raw()).memory);
+    let memory = memory(daemon.pid());
     let report = &mut bench.report;
     report.row(
         format!("daemon's memory with {many} checkpoints of 100 files"),

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
 use notify::{RecursiveMode, Watcher};
 use stepback_proto::{Hook, HookEvent, Tool, Verb};
-use stepback_tests::{Random, eventually, pause};
+use stepback_tests::{Random, eventually, pause, used};
 
 use super::{Bench, rewind, short};
-use crate::ours::{Asked, usage, watched};
+use crate::ours::{Asked, memory, watched};
 use crate::peers::{GitShadow, run};
 use crate::report::{Target, Unit};
 use crate::samples::{Samples, timed};
@@ -37,8 +38,8 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
     let attach: &[&str] = &["attach", "--force"];
     sandbox.stepback(&tree.path, attach).exits(0);
     watched(sandbox, &tree.path);
-    let pid = daemon.pid().as_raw();
-    let after_attach = Samples::of(usage(pid).memory);
+    let pid = daemon.pid();
+    let after_attach = memory(pid);
     let allowed = (files * 100) as f64 / f64::from(1 << 20) + 20.0;
     let report = &mut bench.report;
     report.row(
@@ -72,7 +73,7 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
         storm(bench, tree, pid);
         burst(bench, tree);
         rewind::measure(bench, tree);
-        let memory = Samples::of(usage(pid).memory);
+        let memory = memory(pid);
         bench.report.row(
             format!("daemon's memory after all of this, {size} files"),
             Unit::MiB,
@@ -88,7 +89,7 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
         watched(sandbox, &tree.path);
         daemon
     });
-    let memory = Samples::of(usage(daemon.pid().as_raw()).memory);
+    let memory = memory(daemon.pid());
     let report = &mut bench.report;
     report.row(
         format!("start of the daemon until {size} files are watched"),
@@ -154,11 +155,12 @@ fn before_a_command(bench: &Bench<'_>, tree: &Tree) -> Samples {
     samples
 }
 
-fn idle(bench: &mut Bench<'_>, pid: i32, size: &str) {
-    pause(Duration::from_secs(2));
-    let before = usage(pid);
+fn idle(bench: &mut Bench<'_>, pid: Pid, size: &str) {
+    // What a first capture leaves to be packed is.
+    bench.sandbox.wait_until_idle(pid);
+    let before = used(pid);
     pause(IDLE);
-    let after = usage(pid);
+    let after = used(pid);
     let work = format!(
         "wake-ups of the idle daemon in {} s, {size} files",
         IDLE.as_secs()
@@ -166,16 +168,16 @@ fn idle(bench: &mut Bench<'_>, pid: i32, size: &str) {
     bench.report.row(
         work,
         Unit::Count,
-        &Samples::of(after.wakeups_since(&before)),
+        &Samples::of(after.wakes_since(&before) as f64),
         None,
         Target::Below(2.0),
     );
 }
 
 /// A build that writes into an ignored directory.
-fn storm(bench: &mut Bench<'_>, tree: &Tree, pid: i32) {
+fn storm(bench: &mut Bench<'_>, tree: &Tree, pid: Pid) {
     let files = bench.scaled(50_000);
-    let before = (usage(pid), checkpoints(bench, &tree.path));
+    let before = (used(pid), checkpoints(bench, &tree.path));
     let dir = tree.path.join("build");
     for file in 0..files {
         let dir = dir.join((file / 100).to_string());
@@ -185,13 +187,13 @@ fn storm(bench: &mut Bench<'_>, tree: &Tree, pid: i32) {
         fs::write(dir.join(file.to_string()), b"object").expect("own file");
     }
     watched(bench.sandbox, &tree.path);
-    let after = (usage(pid), checkpoints(bench, &tree.path));
+    let after = (used(pid), checkpoints(bench, &tree.path));
     assert_eq!(before.1, after.1, "nothing that is captured changed");
     let work = format!(
         "daemon's processor time while {} files are written into ignored directories",
         short(files)
     );
-    let took = Samples::of(after.0.processor - before.0.processor);
+    let took = Samples::of((after.0.ticks - before.0.ticks) as f64 * 10.0);
     bench.report.row(work, Unit::Ms, &took, None, Target::Below(20.0));
     tree::remove(&dir);
 }

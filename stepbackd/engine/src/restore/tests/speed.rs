@@ -94,7 +94,7 @@ fn parts_of_ten_thousand_files() {
         staging_of: survey.staging_of,
     };
     staging::make_dirs(&mut ground, &survey.generation.stagings).unwrap();
-    let _ = staging::Owners::of(&ground, &works);
+    let _ = crate::restore::owners::Owners::of(&ground, &works);
     lap("owners");
     staging::stage(
         &ground,
