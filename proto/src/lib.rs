@@ -72,7 +72,7 @@ pub mod message;
 mod note;
 
 pub use message::*;
-pub use note::Note;
+pub use note::{Note, UNSAVED_DIR, Unsaved};
 
 /// The number of this wire format. Both sides must have the same one to go on after the hello.
 pub const PROTOCOL: u32 = 1;

@@ -1,4 +1,5 @@
-//! What `STATE/daemon.json` says: where clients find the daemon that serves. JSON, unlike the frames.
+//! What daemon and clients leave each other in STATE, as JSON, unlike the frames: where clients find the daemon that serves
+//! (`daemon.json`), and what they couldn't tell it (`unsaved/*.json`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,6 +17,40 @@ pub struct Note {
     pub version: String,
 }
 
+/// The directory of [`Unsaved`] notes in STATE.
+pub const UNSAVED_DIR: &str = "unsaved";
+
+/// The note of a hook that waited in vain for the save before a command that may destroy work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsaved {
+    /// Which agent.
+    pub agent: String,
+    place: Text,
+    /// When the hook began to wait, in milliseconds since 1970 UTC.
+    pub from_ms: i64,
+    /// When it gave up.
+    pub to_ms: i64,
+}
+
+impl Unsaved {
+    /// Of an agent that works at `place`.
+    #[must_use]
+    pub fn new(agent: &str, place: &Path, from_ms: i64, to_ms: i64) -> Self {
+        Self {
+            agent: agent.into(),
+            place: place.into(),
+            from_ms,
+            to_ms,
+        }
+    }
+
+    /// Where the agent works.
+    #[must_use]
+    pub fn place(&self) -> PathBuf {
+        self.place.path()
+    }
+}
+
 /// A path as it is; as a list of bytes where it isn't UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -24,17 +59,31 @@ enum Text {
     Bytes(Vec<u8>),
 }
 
+impl From<&Path> for Text {
+    fn from(path: &Path) -> Self {
+        match path.to_str() {
+            Some(text) => Self::Plain(text.into()),
+            None => Self::Bytes(path.as_os_str().as_bytes().into()),
+        }
+    }
+}
+
+impl Text {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Plain(text) => text.into(),
+            Self::Bytes(bytes) => OsString::from_vec(bytes.clone()).into(),
+        }
+    }
+}
+
 impl Note {
     /// Of the process `pid` that listens at `socket`.
     #[must_use]
     pub fn new(pid: u32, socket: &Path, version: &str) -> Self {
-        let socket = match socket.to_str() {
-            Some(text) => Text::Plain(text.into()),
-            None => Text::Bytes(socket.as_os_str().as_bytes().into()),
-        };
         Self {
             pid,
-            socket,
+            socket: socket.into(),
             version: version.into(),
         }
     }
@@ -42,9 +91,6 @@ impl Note {
     /// Where it listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        match &self.socket {
-            Text::Plain(text) => text.into(),
-            Text::Bytes(bytes) => OsString::from_vec(bytes.clone()).into(),
-        }
+        self.socket.path()
     }
 }

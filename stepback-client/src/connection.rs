@@ -3,7 +3,7 @@
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stepback_proto::frame::{self, FrameError};
 use stepback_proto::{Answer, Hello, Item, MAGIC, PROTOCOL, Progress, Reply, Request, Welcome};
@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 
 /// So many bytes are asked for at once. The daemon sends short parts together.
 const READ_BYTES: usize = 64 * 1024;
+
+/// The least time that anything is waited for: none at all means for ever.
+const SOON: Duration = Duration::from_millis(1);
 
 /// What is at a socket.
 #[derive(Debug)]
@@ -25,11 +28,12 @@ pub enum Probe {
     Absent,
 }
 
-/// Connects to `socket` and says hello; `patience` bounds how long the answer may take.
+/// Connects to `socket` and says hello; `patience` bounds how long both may take.
 ///
 /// # Errors
 /// When something is there but can't be reached (no permission), is of another user, or breaks the hello.
 pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
+    let began = Instant::now();
     let stream = match connect(socket, patience) {
         Ok(stream) => stream,
         Err(e)
@@ -55,8 +59,9 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
     check_peer(&stream, socket)?;
     let mut connection = Connection {
         stream: BufReader::with_capacity(READ_BYTES, stream),
+        until: None,
     };
-    connection.limit(Some(patience))?;
+    connection.limit(Some(patience.saturating_sub(began.elapsed()).max(SOON)))?;
     let welcome = match connection.hello() {
         Ok(welcome) => welcome,
         Err(FrameError::Io(e)) if hung_up(&e) => return Ok(Probe::Absent),
@@ -83,6 +88,8 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
+    /// When the end of the answer has to be there.
+    until: Option<Instant>,
 }
 
 /// A part of an answer that isn't its end.
@@ -103,6 +110,11 @@ impl Connection {
             .get_ref()
             .set_read_timeout(wait)
             .map_err(|e| Error::Lost(e.into()))
+    }
+
+    /// The end of the answer has to be there then, however much progress is told before.
+    pub fn end_by(&mut self, until: Instant) {
+        self.until = Some(until);
     }
 
     /// A large request is taken when the daemon has room for it.
@@ -143,6 +155,13 @@ impl Connection {
             Err(other) => return Err(Error::Lost(other)),
         }
         loop {
+            if let Some(until) = self.until {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(Error::silent("the answer takes too long"));
+                }
+                self.limit(Some(left))?;
+            }
             match frame::read(&mut self.stream) {
                 Ok(Some(Answer::Progress(progress))) => each(Part::Progress(progress))?,
                 Ok(Some(Answer::Item(item))) => each(Part::Item(item))?,
@@ -255,6 +274,46 @@ mod tests {
         let (items, reply) = ask(&socket);
         assert_eq!(items, [item]);
         assert_eq!(reply.unwrap(), Reply::Empty);
+    }
+
+    #[test]
+    fn progress_is_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _: Hello = frame::read(&mut stream).unwrap().unwrap();
+            let welcome = Welcome {
+                protocol: PROTOCOL,
+                version: "1".into(),
+                pid: 42,
+            };
+            frame::write(&mut stream, &welcome).unwrap();
+            let progress = Progress {
+                what: "scan".into(),
+                done: 1,
+                total: 0,
+            };
+            // Until the client hangs up.
+            while frame::write(&mut stream, &Answer::Progress(progress.clone())).is_ok() {
+                thread::yield_now();
+            }
+        });
+        let Probe::Ready(mut connection) = probe(&socket, PATIENCE).unwrap() else {
+            panic!("no daemon")
+        };
+        connection.end_by(Instant::now() + Duration::from_millis(50));
+        let request = Request {
+            place: WirePath(b"/".to_vec()),
+            verb: Verb::Roots,
+        };
+        let began = Instant::now();
+        assert!(matches!(
+            connection.ask(&request, &mut |_| Ok(())),
+            Err(Error::Silent { .. })
+        ));
+        assert!(began.elapsed() < PATIENCE);
     }
 
     #[test]

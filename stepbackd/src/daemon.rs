@@ -28,6 +28,7 @@ use crate::root::actor::{Actor, Origin};
 use crate::root::job::Job;
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
+use crate::unsaved;
 use crate::watch::{Silent, Watcher};
 
 /// Events that a slow follower may be behind; one that is further behind is told so and let go.
@@ -164,6 +165,7 @@ impl Daemon {
         for ((_, root), ticket) in roots.into_iter().zip(tickets) {
             daemon.spawn(root, Origin::Start(ticket))?;
         }
+        unsaved::take(&daemon);
         Ok(daemon)
     }
 

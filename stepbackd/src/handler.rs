@@ -24,6 +24,7 @@ use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
 use crate::root::{self, Root, Told};
+use crate::unsaved;
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
@@ -281,6 +282,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
     let finder = Arc::clone(&daemon);
     // There may be hundreds of processes to ask about; meanwhile the events come.
     let found = tokio::task::spawn_blocking(move || {
+        unsaved::take(&finder);
         let root = finder.root_at(&place)?;
         let running = running_agents(&finder, &root);
         Some((root, running))
@@ -354,7 +356,10 @@ fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress
     let agent = hook.agent.clone();
     let job = Job::Hook(Box::new(hook), received);
     // Not before it is in the mailbox: what the agent tells next must come after it, however slow the disk is.
-    let write_down = || daemon.hooks_seen.heard(&agent, root::now());
+    let write_down = || {
+        daemon.hooks_seen.heard(&agent, root::now());
+        unsaved::take(daemon);
+    };
     match daemon.root_at(place) {
         Some(root) if waits => {
             send(&root, job, answers, progress);

@@ -14,7 +14,7 @@
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
 //! | `idle_trees` | which roots keep their tree in memory |
 //! | `prune_roots` | deletes the checkpoints of roots whose directory is gone |
-//! | `hooks_seen` | when hooks of agents were heard of |
+//! | `hooks_seen` `unsaved` | when hooks of agents were heard of, and what they waited for in vain |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
 
 mod alive;
@@ -47,6 +47,7 @@ mod reserve;
 mod root;
 mod server;
 mod socket;
+mod unsaved;
 mod watch;
 mod watches;
 

@@ -170,6 +170,11 @@ impl Paths {
         self.gaps().join(format!("{id}.json"))
     }
 
+    /// What hooks of agents couldn't tell in time.
+    pub fn unsaved(&self) -> PathBuf {
+        self.state.join(stepback_proto::UNSAVED_DIR)
+    }
+
     /// Answers that a slow client hasn't taken yet.
     pub fn spool(&self) -> PathBuf {
         self.state.join("spool")

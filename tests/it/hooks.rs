@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -42,9 +42,8 @@ fn payload(project: &Project<'_>, agent: &str, event: &str) -> String {
         .replace("@HOME@", project.sandbox.home().to_str().unwrap())
 }
 
-/// Runs a hook as an agent does: from its own directory, with the payload on stdin. It says nothing and exits 0.
-#[track_caller]
-fn call(project: &Project<'_>, args: &[&str], input: &str) {
+/// Begins a hook as an agent does: from its own directory, with the payload on stdin.
+pub(crate) fn begin(project: &Project<'_>, args: &[&str], input: &str) -> Child {
     let sandbox = project.sandbox;
     let mut command = sandbox.command(sandbox.program("stepback"), &project.path);
     command.arg("hook").args(args);
@@ -55,7 +54,13 @@ fn call(project: &Project<'_>, args: &[&str], input: &str) {
     let mut running = command.spawn().unwrap();
     // It may not read what it doesn't need.
     drop(running.stdin.take().unwrap().write_all(input.as_bytes()));
-    let output = running.wait_with_output().unwrap();
+    running
+}
+
+/// Runs a hook to its end. It says nothing and exits 0.
+#[track_caller]
+pub(crate) fn call(project: &Project<'_>, args: &[&str], input: &str) {
+    let output = begin(project, args, input).wait_with_output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert_eq!(
         (output.status.code(), String::from_utf8_lossy(&said).as_ref()),
@@ -338,7 +343,10 @@ fn the_present_is_saved_before_a_command_that_may_destroy_it() {
     call(
         &project,
         &["claude-code"],
-        &event("PreToolUse", "cd . && rm -rf ./*"),
+        &event(
+            "PreToolUse",
+            "cd \"$(git rev-parse --show-toplevel)\" && rm -rf ./*",
+        ),
     );
     // The hook has waited: no condition to wait for here.
     assert_eq!(triggers(&project), ["attach", "turn-start", "before-command"]);

@@ -56,7 +56,8 @@ pub struct Tool {
     pub name: String,
     /// The files that it edits, absolute, when it is an edit tool and says so.
     pub edits: Vec<WirePath>,
-    /// A shell command that may destroy work: the present is saved before it runs, and the answer comes then.
+    /// A shell command that may destroy work (it isn't known to leave files alone): the present is saved before it runs, and
+    /// the answer comes then.
     pub destructive: bool,
 }
 

@@ -6,9 +6,9 @@ pub mod change;
 mod claude_code;
 mod codex;
 mod copilot;
-pub mod destructive;
 mod gemini;
 mod goose;
+mod harmless;
 mod json_hooks;
 mod opencode;
 mod payload;
@@ -72,6 +72,8 @@ impl Agent {
 pub struct Told {
     /// Where the agent works, if it says so.
     pub cwd: Option<PathBuf>,
+    /// A tool that may write is about to run: the answer comes when it may.
+    pub may_write: bool,
     /// What the daemon is to hear.
     pub hook: Hook,
 }
@@ -91,6 +93,7 @@ pub fn understand(agent: Agent, event: Option<&str>, payload: &Value) -> Option<
     }?;
     Some(Told {
         cwd: told.cwd,
+        may_write: matches!(&told.event, HookEvent::ToolStart(tool) if tool.destructive || payload::edits(&tool.name)),
         hook: Hook {
             agent: agent.name().into(),
             session: told.session?,

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use serde_json::Value;
 use stepback_proto::{HookEvent, Tool, WirePath};
 
-use super::{Heard, destructive};
+use super::{Heard, harmless};
 
 /// The most bytes of an id or a tool's name that are taken.
 const NAME_BYTES_MAX: usize = 200;
 /// The most characters of a prompt's first line that are kept.
 const PROMPT_CHARS_MAX: usize = 200;
+
+/// Where a tool's arguments have a shell command, or what is typed into a running one.
+const COMMAND_KEYS: [&str; 4] = ["command", "cmd", "script", "chars"];
 
 /// A text of the payload; `None` when it isn't there, isn't one, or is empty.
 pub fn text<'a>(payload: &'a Value, key: &str) -> Option<&'a str> {
@@ -48,12 +51,10 @@ pub fn first_line(prompt: &str) -> Option<String> {
 /// A tool call: its name and its arguments.
 pub fn tool(name: Option<String>, arguments: Option<&Value>) -> Option<Tool> {
     let arguments = arguments.unwrap_or(&Value::Null);
-    let command = ["command", "cmd", "script"]
-        .iter()
-        .find_map(|key| shell_command(arguments.get(key)?));
+    let mut commands = COMMAND_KEYS.iter().filter_map(|key| arguments.get(key));
     let name = name?;
     Some(Tool {
-        destructive: command.as_deref().is_some_and(destructive::may_destroy),
+        destructive: commands.any(may_destroy),
         edits: if edits(&name) {
             edited(arguments)
         } else {
@@ -63,20 +64,20 @@ pub fn tool(name: Option<String>, arguments: Option<&Value>) -> Option<Tool> {
     })
 }
 
-/// A command is a text, or a list of its words.
-fn shell_command(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
+/// Whether a shell command, a text or a list of its words, may destroy work. Other values are no commands.
+fn may_destroy(command: &Value) -> bool {
+    match command {
+        Value::String(text) => !harmless::is_harmless(text),
         Value::Array(words) => {
             let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-            Some(words?.join(" "))
+            words.is_some_and(|words| !harmless::are_harmless(&words))
         }
-        _ => None,
+        _ => false,
     }
 }
 
 /// Whether a tool of this name writes the files that it is given. Readers have the same arguments.
-fn edits(tool: &str) -> bool {
+pub fn edits(tool: &str) -> bool {
     const EDITORS: [&str; 12] = [
         "write",
         "edit",
@@ -202,7 +203,12 @@ mod tests {
         ] {
             assert!(tool(Some("shell".into()), Some(&arguments)).unwrap().destructive);
         }
-        let harmless = json!({"command": "ls"});
-        assert!(!tool(Some("shell".into()), Some(&harmless)).unwrap().destructive);
+        for arguments in [
+            json!({"command": "ls"}),
+            json!({"command": ["bash", "-lc", "ls -l"]}),
+            json!({}),
+        ] {
+            assert!(!tool(Some("shell".into()), Some(&arguments)).unwrap().destructive);
+        }
     }
 }

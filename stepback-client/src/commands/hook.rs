@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
-use stepback_proto::{HookEvent, Request, SAVE_PATIENCE, Verb};
+use stepback_proto::{HookEvent, Request, SAVE_PATIENCE, UNSAVED_DIR, Unsaved, Verb};
 
 use crate::agents::{self, Agent, Told};
 use crate::app::App;
 use crate::connection::Probe;
 use crate::place;
 use crate::service;
+use crate::whole;
 
 /// How long the payload may take to come, all of it.
 const PAYLOAD_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a daemon may take for its first word, and for its answer when nothing is waited for.
+/// How long a daemon may take when nothing has to be waited for.
 const DAEMON_PATIENCE: Duration = Duration::from_millis(40);
 /// The most bytes of a payload that are read. Tools' answers can be large; a larger one is no event.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
@@ -81,27 +83,46 @@ fn stdin() -> Option<Vec<u8>> {
 }
 
 fn tell(app: &App, mut told: Told) -> Option<()> {
-    let from = told.cwd.or_else(|| app.cwd().ok())?;
+    let from = told.cwd.take().or_else(|| app.cwd().ok())?;
     let place: PathBuf = place::named(Path::new("/"), &from);
+    let began = Instant::now();
     let saves = matches!(&told.hook.event, HookEvent::ToolStart(tool) if tool.destructive);
+    // A daemon that is there and can't be asked is waited for only where work is at stake.
+    let (greeting, answer) = match (saves, told.may_write) {
+        (true, _) => (SAVE_PATIENCE, SAVE_PATIENCE),
+        (false, true) => (DAEMON_PATIENCE, SAVE_PATIENCE),
+        (false, false) => (DAEMON_PATIENCE, DAEMON_PATIENCE),
+    };
     told.hook.pid = agents::caller::pid();
-    let started = Instant::now();
+    let agent = told.hook.agent.clone();
     // Nor is one woken that sleeps behind a socket of systemd's.
-    let endpoint = app.endpoint.with_patience(DAEMON_PATIENCE);
-    let Ok(Probe::Ready(connection)) = service::look(&endpoint, &app.environment) else {
-        return None;
+    let endpoint = app.endpoint.with_patience(greeting);
+    let asked = match service::look(&endpoint, &app.environment) {
+        Ok(Probe::Absent) => return None,
+        Ok(Probe::Ready(mut connection)) => {
+            connection.end_by(began + greeting.max(answer));
+            let request = Request {
+                place: place.clone().into(),
+                verb: Verb::Hook(Box::new(told.hook)),
+            };
+            connection.ask(&request, &mut |_| Ok(())).is_ok()
+        }
+        Ok(Probe::WrongVersion(_)) | Err(_) => false,
     };
-    let patience = if saves {
-        SAVE_PATIENCE.saturating_sub(started.elapsed())
-    } else {
-        DAEMON_PATIENCE
-    };
-    connection.limit(Some(patience)).ok()?;
-    let request = Request {
-        place: place.into(),
-        verb: Verb::Hook(Box::new(told.hook)),
-    };
-    connection.ask(&request, &mut |_| Ok(())).ok().map(drop)
+    if saves && !asked {
+        return leave_note(app.endpoint.state(), &agent, &place, began.elapsed());
+    }
+    Some(())
+}
+
+/// For the daemon, when it can be asked again: an agent goes on, and nothing was saved.
+fn leave_note(state: &Path, agent: &str, place: &Path, waited: Duration) -> Option<()> {
+    let to_ms = Timestamp::now().as_millisecond();
+    let waited_ms = i64::try_from(waited.as_millis()).ok()?.max(1);
+    let note = Unsaved::new(agent, place, to_ms - waited_ms, to_ms);
+    let file = format!("{to_ms}-{}.json", std::process::id());
+    let json = serde_json::to_string(&note).ok()?;
+    whole::write(&state.join(UNSAVED_DIR).join(file), &json, 0o600).ok()
 }
 
 #[cfg(test)]

@@ -101,6 +101,12 @@ impl Actor {
             answers.finish(self.hook(*hook, received).map(|()| Reply::Empty));
             return false;
         }
+        if let Job::Unsaved { from, to, agent } = job {
+            self.note_unsaved(from, to, &agent);
+            self.publish();
+            answers.finish(Ok(Reply::Empty));
+            return false;
+        }
         let saves_all = job.saves_all();
         let burst = if saves_all {
             self.root.mailbox.take_burst()

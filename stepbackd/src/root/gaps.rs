@@ -12,6 +12,9 @@ use crate::registry::write_durably;
 /// So many are kept, the newest.
 const GAPS_MAX: usize = 20;
 
+/// Of one kind, those that are so near are one: many in a row would push all others out. In milliseconds.
+const NEAR_MS: i64 = 60_000;
+
 /// The gaps of one root.
 #[derive(Debug)]
 pub struct Gaps {
@@ -54,6 +57,29 @@ impl Gaps {
             to,
             reason: reason.to_owned(),
         });
+        self.write();
+    }
+
+    /// Adds one, or makes the last one longer if it is of the same kind and about the same time.
+    pub fn add_or_extend(&mut self, from: Time, to: Time, reason: &str) {
+        let near = |span: &&mut Span| {
+            span.reason == reason
+                && from.ms() - span.to.ms() <= NEAR_MS
+                && span.from.ms() - to.ms() <= NEAR_MS
+                && from < to
+        };
+        match self.spans.last_mut().filter(near) {
+            Some(last) => {
+                last.from = last.from.min(from);
+                last.to = last.to.max(to);
+                self.write();
+            }
+            None => self.add(from, to, reason),
+        }
+    }
+
+    /// Writes down the newest.
+    fn write(&mut self) {
         let surplus = self.spans.len().saturating_sub(GAPS_MAX);
         self.spans.drain(..surplus);
         let written = serde_json::to_vec(&self.spans)
@@ -92,6 +118,24 @@ pub fn remove(file: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_of_one_kind_at_about_one_time_are_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut gaps = Gaps::read(dir.path().join("p-1.json"));
+        let of = |gaps: &Gaps| {
+            let all = gaps.list().into_iter();
+            all.map(|gap| (gap.from_ms, gap.to_ms)).collect::<Vec<_>>()
+        };
+        for (from, to) in [(5_000, 9_000), (1_000, 6_000), (20_000, 20_001)] {
+            gaps.add_or_extend(Time::from_ms(from), Time::from_ms(to), "x");
+        }
+        assert_eq!(of(&gaps), [(1_000, 20_001)]);
+        gaps.add_or_extend(Time::from_ms(21_000), Time::from_ms(22_000), "y");
+        gaps.add_or_extend(Time::from_ms(90_000), Time::from_ms(91_000), "y");
+        gaps.add_or_extend(Time::from_ms(92_000), Time::from_ms(92_000), "y");
+        assert_eq!(of(&gaps), [(1_000, 20_001), (21_000, 22_000), (90_000, 91_000)]);
+    }
 
     #[test]
     fn the_newest_are_kept_over_a_restart() {

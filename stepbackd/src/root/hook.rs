@@ -170,11 +170,16 @@ impl Actor {
             let to = now();
             let length = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
             let from = Time(to.0.saturating_sub(length.max(1)));
-            tracing::warn!(root = %self.root.id, "{agent}: a command that may destroy work ran before the tree was saved");
-            let reason = format!("{agent} ran a command that may destroy work before the tree was saved");
-            self.gaps.add(from, to, &reason);
+            self.note_unsaved(from, to, agent);
         }
         saved.map(drop)
+    }
+
+    /// An agent ran a command that may destroy work, and nothing was saved before. Agent and daemon may both tell of it.
+    pub(super) fn note_unsaved(&mut self, from: Time, to: Time, agent: &str) {
+        tracing::warn!(root = %self.root.id, "{agent}: a command that may destroy work ran before the tree was saved");
+        let reason = format!("{agent} ran a command that may destroy work before the tree was saved");
+        self.gaps.add_or_extend(from, to, &reason);
     }
 
     /// Turns of those whose process is gone have ended.

@@ -9,6 +9,7 @@ use stepback_engine::engine::{Operation, Select, Sides};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::restore::PlanId;
+use stepback_engine::time::Time;
 use stepback_proto::Hook;
 
 use crate::locks::Held;
@@ -121,6 +122,15 @@ pub enum Job {
     ExportTar(Select),
     /// What an agent is doing, and when its word came.
     Hook(Box<Hook>, Instant),
+    /// An agent ran a command that may destroy work, after it had waited for the save in vain.
+    Unsaved {
+        /// Since when it waited.
+        from: Time,
+        /// When it gave up.
+        to: Time,
+        /// Which.
+        agent: String,
+    },
     /// Purge paths, or capture them again.
     Forget {
         /// Which.
