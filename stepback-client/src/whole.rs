@@ -13,27 +13,38 @@ use crate::error::{At, Result};
 /// # Errors
 /// When a step fails; then the old file stands.
 pub fn write(file: &Path, text: &str, mode: u32) -> Result<()> {
+    write_if(file, text, mode, || Ok(()))
+}
+
+/// Likewise, if `last`, which is asked right before the rename, has nothing against it.
+///
+/// # Errors
+/// As [`write`]; what `last` says.
+pub fn write_if(file: &Path, text: &str, mode: u32, last: impl FnOnce() -> Result<()>) -> Result<()> {
     if let Some(dir) = file.parent() {
         fs::create_dir_all(dir).at(dir)?;
     }
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = PathBuf::from(name);
-    let written = (|| {
+    let filled = (|| {
         let mut to = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(mode)
             .open(&temporary)?;
         to.write_all(text.as_bytes())?;
-        to.sync_all()?;
-        fs::rename(&temporary, file)
+        to.sync_all()
     })();
+    let written = filled
+        .at(file)
+        .and_then(|()| last())
+        .and_then(|()| fs::rename(&temporary, file).at(file));
     if written.is_err() {
         // The first error is the one to tell; the file is ours and useless.
         let _ = fs::remove_file(&temporary);
     }
-    written.at(file)
+    written
 }
 
 /// Removes a file; one that isn't there is fine.

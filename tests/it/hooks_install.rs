@@ -180,3 +180,28 @@ fn what_is_not_ours_to_change_is_left_and_said() {
         before.same(&home.tree(), said);
     }
 }
+
+#[test]
+fn hooks_that_somebody_made_by_hand_are_counted_and_left() {
+    let sandbox = Sandbox::new();
+    let command = "timeout 5 /usr/local/bin/stepback hook claude-code && notify-send done";
+    let text = format!(
+        "{{\"hooks\": {{\"Stop\": [{{\"hooks\": [{{\"type\": \"command\", \"command\": \"{command}\"}}]}}]}}}}\n"
+    );
+    let home = settings_of(&sandbox, &text);
+    let before = home.tree();
+    home.stepback(&["hooks", "install", "claude-code", "-y"]).exits(0);
+    let installed = String::from_utf8(home.read(".claude/settings.json")).unwrap();
+    assert_eq!(installed.matches("hook claude-code").count(), 8, "{installed}");
+    assert!(installed.contains(command), "{installed}");
+    let status = home.json(&["hooks", "status", "claude-code"]);
+    assert_eq!(
+        (&status[0]["installed"], &status[0]["by_hand"]),
+        (&json!(true), &json!(1))
+    );
+    let told = home.stepback(&["hooks", "status", "claude-code"]).exits(0).text();
+    assert!(told.contains("installed, 1 hook by hand"), "{told}");
+    home.stepback(&["hooks", "uninstall", "claude-code", "-y"])
+        .exits(0);
+    before.same(&home.tree(), "after uninstall");
+}

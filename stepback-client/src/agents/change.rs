@@ -22,6 +22,8 @@ pub struct Change {
     pub after: Option<String>,
     /// The uppermost directory that may have been made for this file.
     pub top: PathBuf,
+    /// Ours goes: no copy is of use any more.
+    pub is_back: bool,
 }
 
 /// A file that isn't what it should be.
@@ -75,23 +77,45 @@ impl Change {
         }
         let copy = backup(&self.file);
         let Some(after) = &self.after else {
+            self.check()?;
             fs::remove_file(&self.file).at(&self.file)?;
             whole::remove(&copy)?;
             return remove_empty_dirs(&self.file, &self.top);
         };
-        if read(&copy)?.as_ref() == Some(after) {
-            write(&self.file, after)?;
+        if self.is_back || read(&copy)?.as_ref() == Some(after) {
+            self.write(after)?;
             return whole::remove(&copy);
         }
         let before = self.before.as_ref().filter(|_| !copy.exists());
         if let Some(before) = before {
             write(&copy, before)?;
         }
-        let written = write(&self.file, after);
+        let written = self.write(after);
         if written.is_err() && before.is_some() {
             whole::remove(&copy)?;
         }
         written
+    }
+
+    /// Somebody may have written into the file since it was read: then it isn't what was shown.
+    ///
+    /// # Errors
+    /// When it is another now.
+    pub fn check(&self) -> Result<()> {
+        if read(&self.file)? == self.before {
+            return Ok(());
+        }
+        Err(Error::Environment {
+            message: format!(
+                "{}: it was changed meanwhile, and is left as it is now",
+                self.file.display()
+            ),
+            hint: "run it again".into(),
+        })
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
+        replace(&self.file, text, || self.check())
     }
 }
 
@@ -135,8 +159,51 @@ fn remove_empty_dirs(file: &Path, top: &Path) -> Result<()> {
 
 /// Writes a file with the mode that it had; only its owner may read a new one.
 pub(super) fn write(file: &Path, text: &str) -> Result<()> {
+    replace(file, text, || Ok(()))
+}
+
+/// Likewise, if `last` has nothing against it in the last moment.
+fn replace(file: &Path, text: &str, last: impl FnOnce() -> Result<()>) -> Result<()> {
     // What a link points to is written, and the link stays.
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&real).map_or(0o600, |metadata| metadata.mode() & 0o7777);
-    whole::write(&real, text, mode)
+    whole::write_if(&real, text, mode, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_meanwhile_is_left_as_it_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("settings.json");
+        for (before, after, is_back) in [
+            (Some("old"), Some("new"), false),
+            (Some("old"), Some("new"), true),
+            (Some("old"), None, true),
+            (None, Some("new"), false),
+        ] {
+            let change = Change {
+                file: file.clone(),
+                before: before.map(str::to_owned),
+                after: after.map(str::to_owned),
+                top: dir.path().to_owned(),
+                is_back,
+            };
+            write(&file, "theirs").unwrap();
+            let error = change.apply().unwrap_err().to_string();
+            assert!(error.contains("changed meanwhile"), "{error}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "theirs");
+            let entries = fs::read_dir(dir.path()).unwrap().count();
+            assert_eq!(entries, 1, "neither a copy nor a temporary file is left");
+            match before {
+                Some(before) => write(&file, before).unwrap(),
+                None => fs::remove_file(&file).unwrap(),
+            }
+            change.apply().unwrap();
+            assert_eq!(read(&file).unwrap().as_deref(), after);
+            whole::remove(&backup(&file)).unwrap();
+        }
+    }
 }

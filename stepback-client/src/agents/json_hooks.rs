@@ -1,8 +1,9 @@
 //! Our entries among the hooks of an agent's JSON settings. Comments, order and spaces of everything else stay as they are.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 
+use super::command::{is_by_hand, is_ours};
 use super::payload::Names;
 
 /// Which entries say that they are for every tool (or whatever else the event has): `"matcher": "*"`.
@@ -24,7 +25,8 @@ pub struct Hooks {
     pub timeout: u64,
 }
 
-/// Adds our entries; one of ours that has another command is brought up to date.
+/// Adds our entries; one of ours that has another command is brought up to date. An event whose hooks call our program by
+/// somebody's hand gets none.
 ///
 /// # Errors
 /// What is wrong with the text, with line and column.
@@ -33,12 +35,14 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
     let text = if text.trim().is_empty() { "{\n}\n" } else { text };
     let root = parse(text)?;
     let top = root.object_value().ok_or("the settings are no JSON object")?;
+    check(&top)?;
     let all = object(&top, "hooks")?;
     for event in hooks.names.events() {
         let groups = array(&all, event)?;
         let mut found = false;
         for command_node in commands(&groups) {
             if let Some(value) = text_of(&command_node) {
+                found |= is_by_hand(&value, agent);
                 if !is_ours(&value, agent) {
                     continue;
                 }
@@ -64,7 +68,11 @@ pub fn add(text: &str, hooks: &Hooks, agent: &str, command: &str) -> Result<Stri
 pub fn remove(text: &str, agent: &str) -> Result<String, String> {
     let (bom, _) = split_bom(text);
     let root = parse(text)?;
-    let Some(all) = root.object_value().and_then(|top| top.object_value("hooks")) else {
+    let Some(top) = root.object_value() else {
+        return Ok(text.to_owned());
+    };
+    check(&top)?;
+    let Some(all) = top.object_value("hooks") else {
         return Ok(text.to_owned());
     };
     for event in all.properties() {
@@ -97,26 +105,42 @@ pub fn remove(text: &str, agent: &str) -> Result<String, String> {
             event.remove();
         }
     }
+    let has_comments = all.children().iter().any(CstNode::is_comment);
     if all.properties().is_empty()
-        && let Some(hooks) = root.object_value().and_then(|top| top.get("hooks"))
+        && !has_comments
+        && let Some(hooks) = top.get("hooks")
     {
         hooks.remove();
     }
     Ok(format!("{bom}{root}"))
 }
 
-/// The commands of ours that stand in the text, each once.
+/// The commands that have to do with us.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Ours, each once.
+    pub ours: Vec<String>,
+    /// How many hooks call our program by somebody's hand.
+    pub by_hand: usize,
+}
+
+/// What stands in the text.
 ///
 /// # Errors
 /// As [`add`].
-pub fn ours(text: &str, agent: &str) -> Result<Vec<String>, String> {
+pub fn find(text: &str, agent: &str) -> Result<Found, String> {
     let root = parse(text)?;
-    let all = root.object_value().and_then(|top| top.object_value("hooks"));
-    let mut found: Vec<String> = Vec::new();
+    let mut found = Found::default();
+    let Some(top) = root.object_value() else {
+        return Ok(found);
+    };
+    check(&top)?;
+    let all = top.object_value("hooks");
     for event in all.iter().flat_map(CstObject::properties) {
         for node in event.array_value().iter().flat_map(commands) {
             match text_of(&node) {
-                Some(text) if is_ours(&text, agent) && !found.contains(&text) => found.push(text),
+                Some(text) if is_by_hand(&text, agent) => found.by_hand += 1,
+                Some(text) if is_ours(&text, agent) && !found.ours.contains(&text) => found.ours.push(text),
                 _ => {}
             }
         }
@@ -124,13 +148,33 @@ pub fn ours(text: &str, agent: &str) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Whether a command is our hook for this agent, wherever the program was.
-pub fn is_ours(command: &str, agent: &str) -> bool {
-    let Some((program, rest)) = command.rsplit_once(" hook ") else {
-        return false;
+/// Whether two texts say the same, whatever their spaces and comments are.
+pub fn are_alike(one: &str, other: &str) -> bool {
+    let options = ParseOptions::default();
+    let value = |text| jsonc_parser::parse_to_value(split_bom(text).1, &options);
+    matches!((value(one), value(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// What stands there twice is read by some as the first, by most as the last, and by nobody as both.
+fn check(top: &CstObject) -> Result<(), String> {
+    let twice = |of: &CstObject| {
+        let mut names: Vec<String> = of
+            .properties()
+            .iter()
+            .filter_map(CstObjectProp::decoded_name)
+            .collect();
+        names.sort();
+        let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+        twice.map(|pair| pair[0].clone())
     };
-    let name = program.trim_matches(['\'', '"']).rsplit('/').next();
-    name == Some("stepback") && rest.split_whitespace().next() == Some(agent)
+    let refuse = |name: &str| Err(format!("`{name}` stands there twice: make it one"));
+    if twice(top).is_some_and(|name| name == "hooks") {
+        return refuse("hooks");
+    }
+    match top.object_value("hooks").and_then(|all| twice(&all)) {
+        Some(event) => refuse(&format!("hooks.{event}")),
+        None => Ok(()),
+    }
 }
 
 fn parse(text: &str) -> Result<CstRootNode, String> {
@@ -204,6 +248,10 @@ mod tests {
         matcher: Matcher::Tools,
         timeout: 15,
     };
+    fn ours(text: &str, agent: &str) -> Result<Vec<String>, String> {
+        find(text, agent).map(|found| found.ours)
+    }
+
     const OURS: &str = "/usr/bin/stepback hook codex";
 
     /// Texts that people have: empty, compact, with comments and other hooks, in another indentation, without a last newline.
@@ -256,6 +304,54 @@ mod tests {
         // Another agent's are none of ours.
         assert_eq!(ours(&new, "gemini").unwrap(), [""; 0]);
         assert_eq!(remove(&new, "gemini").unwrap(), new);
+    }
+
+    #[test]
+    fn what_somebody_made_of_our_hook_stays_theirs() {
+        let theirs = "timeout 5 /usr/local/bin/stepback hook codex && notify-send done";
+        let text = format!(
+            r#"{{"hooks": {{"Stop": [{{"hooks": [{{"type": "command", "command": "{theirs}"}}]}}]}}}}"#
+        );
+        let added = add(&text, &HOOKS, "codex", OURS).unwrap();
+        let events = NAMES.events().count();
+        assert_eq!(
+            added.matches(OURS).count(),
+            events - 1,
+            "no second one at Stop: {added}"
+        );
+        let found = find(&added, "codex").unwrap();
+        assert_eq!((found.ours.len(), found.by_hand), (1, 1));
+        let removed = remove(&added, "codex").unwrap();
+        assert!(removed.contains(theirs) && !removed.contains(OURS), "{removed}");
+    }
+
+    #[test]
+    fn what_stands_there_twice_is_an_error() {
+        for text in [
+            r#"{"hooks": {}, "a": 1, "hooks": {"Stop": []}}"#,
+            r#"{"hooks": {"Stop": [], "Other": [], "Stop": []}}"#,
+        ] {
+            for result in [
+                add(text, &HOOKS, "codex", OURS),
+                remove(text, "codex"),
+                find(text, "codex").map(|_| String::new()),
+            ] {
+                assert!(result.unwrap_err().contains("twice"), "{text}");
+            }
+        }
+        assert!(
+            add(r#"{"a": 1, "a": 2}"#, &HOOKS, "codex", OURS).is_ok(),
+            "none of ours"
+        );
+    }
+
+    #[test]
+    fn a_comment_among_hooks_stays() {
+        let text = "{\n  \"hooks\": {\n    // mine\n  }\n}\n";
+        let added = add(text, &HOOKS, "codex", OURS).unwrap();
+        let removed = remove(&added, "codex").unwrap();
+        assert!(removed.contains("// mine"), "{removed}");
+        assert!(are_alike(&removed, text));
     }
 
     #[test]

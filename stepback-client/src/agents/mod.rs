@@ -5,6 +5,7 @@ pub mod caller;
 pub mod change;
 mod claude_code;
 mod codex;
+mod command;
 mod copilot;
 mod gemini;
 mod goose;
@@ -14,6 +15,7 @@ mod opencode;
 mod payload;
 mod qwen;
 pub mod settings;
+mod take_back;
 mod toml_notify;
 
 use std::path::PathBuf;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::change::{Change, backup, broken, holds_other, read};
 use super::json_hooks::{self, Hooks};
+use super::take_back::take_back;
 use super::toml_notify::{self, Notify};
 use super::{Agent, claude_code, codex, copilot, gemini, goose, opencode, qwen};
 use crate::environment::{Environment, is_program};
@@ -32,6 +33,8 @@ pub enum State {
     Stale,
     /// All is there.
     Installed,
+    /// All is there, by somebody's own hand.
+    ByHand,
 }
 
 /// Where agents have their things, and what their hooks are to call.
@@ -191,6 +194,7 @@ impl Settings {
                     before,
                     after: Some(after),
                     top: self.top(agent),
+                    is_back: false,
                 });
             }
         }
@@ -228,6 +232,7 @@ impl Settings {
                     before: Some(before),
                     after,
                     top: self.top(agent),
+                    is_back: true,
                 });
             }
         }
@@ -236,17 +241,33 @@ impl Settings {
 
     fn without_ours(&self, agent: Agent, part: &Part, text: &str) -> Result<Option<String>> {
         let file = part.file();
-        if let Some(old) = read(&backup(file))?
-            && self.installed(agent, part, &old)? == text
+        let old = read(&backup(file))?;
+        if let Some(old) = &old
+            && self.installed(agent, part, old)? == text
         {
-            return Ok(Some(old));
+            return Ok(Some(old.clone()));
         }
         // Only we have ever written into it.
         if self.installed(agent, part, "")? == text && !backup(file).exists() {
             return Ok(None);
         }
         let result = match part {
-            Part::Hooks(..) => json_hooks::remove(text, agent.name()),
+            Part::Hooks(..) => {
+                let exact = old.and_then(|old| {
+                    let ours = self.installed(agent, part, &old).ok()?;
+                    take_back(&old, &ours, text)
+                });
+                json_hooks::remove(text, agent.name()).map(|plain| {
+                    // It knows nothing of JSON: what it made has to be the same, or become it by our hooks again.
+                    let is_right = |exact: &String| {
+                        json_hooks::are_alike(exact, &plain)
+                            || self
+                                .installed(agent, part, exact)
+                                .is_ok_and(|again| json_hooks::are_alike(&again, text))
+                    };
+                    exact.filter(is_right).unwrap_or(plain)
+                })
+            }
             Part::Notify(_) => toml_notify::remove(text),
             Part::Own(..) => return Ok(None),
         };
@@ -268,10 +289,28 @@ impl Settings {
         }
         let complete = self.install(agent)?.is_empty();
         Ok(match (any, complete) {
-            (_, true) if is_program(Path::new(&self.program)) => State::Installed,
+            (false, true) => State::ByHand,
+            (true, true) if is_program(Path::new(&self.program)) => State::Installed,
             (true, _) => State::Stale,
-            (false, _) => State::Absent,
+            (false, false) => State::Absent,
         })
+    }
+
+    /// How many hooks of the agent's call our program by somebody's own hand. They stay as they are.
+    ///
+    /// # Errors
+    /// As [`Self::install`].
+    pub fn by_hand(&self, agent: Agent) -> Result<usize> {
+        let mut all = 0;
+        for part in &self.parts(agent) {
+            if let Part::Hooks(file, _) = part
+                && let Some(text) = read(file)?
+            {
+                let found = json_hooks::find(&text, agent.name()).map_err(|why| broken(file, &why))?;
+                all += found.by_hand;
+            }
+        }
+        Ok(all)
     }
 
     fn has_ours(&self, agent: Agent, part: &Part) -> Result<bool> {
@@ -279,7 +318,7 @@ impl Settings {
             return Ok(false);
         };
         let found = match part {
-            Part::Hooks(..) => json_hooks::ours(&text, agent.name()).map(|ours| !ours.is_empty()),
+            Part::Hooks(..) => json_hooks::find(&text, agent.name()).map(|found| !found.ours.is_empty()),
             Part::Notify(_) => toml_notify::find(&text).map(|found| matches!(found, Notify::Ours(_))),
             Part::Own(..) => Ok(true),
         };
@@ -457,6 +496,50 @@ mod tests {
         write(&file, &text).unwrap();
         apply(settings.uninstall(Agent::Gemini).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "{\n  \"a\": 2\n}\n");
+        assert!(!backup(&file).exists(), "of no use any more");
+    }
+
+    #[test]
+    fn what_was_changed_since_keeps_the_shape_that_its_owner_gave_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path());
+        let file = dir.path().join(".claude/settings.json");
+        for before in [
+            "{\"model\":\"x\",\"b\":[1,2]}",
+            "{\"hooks\":{},\"model\":\"x\"}",
+            "{\n  \"model\": \"x\",\n  \"hooks\": {\n    // mine\n  }\n}\n",
+            "{ \"hooks\": {\"Stop\": [ ]}, // why\n\t\"model\": \"x\" }",
+        ] {
+            write(&file, before).unwrap();
+            apply(settings.install(Agent::ClaudeCode).unwrap());
+            let edited = |text: &str| text.replace("\"x\"", "\"another\"");
+            let text = fs::read_to_string(&file).unwrap();
+            write(&file, &edited(&text)).unwrap();
+            apply(settings.uninstall(Agent::ClaudeCode).unwrap());
+            assert_eq!(fs::read_to_string(&file).unwrap(), edited(before));
+            assert!(!backup(&file).exists());
+        }
+    }
+
+    #[test]
+    fn hooks_by_hand_are_counted_and_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path());
+        let file = dir.path().join(".claude/settings.json");
+        apply(settings.install(Agent::ClaudeCode).unwrap());
+        let ours = settings.command(Agent::ClaudeCode);
+        let text = fs::read_to_string(&file).unwrap();
+        let theirs = text.replace(&ours, &format!("timeout 20 {ours}"));
+        write(&file, &theirs).unwrap();
+        assert_eq!(settings.state(Agent::ClaudeCode).unwrap(), State::ByHand);
+        assert_eq!(settings.by_hand(Agent::ClaudeCode).unwrap(), 8);
+        assert_eq!(settings.install(Agent::ClaudeCode).unwrap(), []);
+        assert_eq!(settings.uninstall(Agent::ClaudeCode).unwrap(), []);
+        write(&file, &theirs.replacen("timeout 20 ", "", 7)).unwrap();
+        assert_eq!(settings.state(Agent::ClaudeCode).unwrap(), State::Installed);
+        apply(settings.uninstall(Agent::ClaudeCode).unwrap());
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches(&ours).count(), 1, "{text}");
     }
 
     #[test]

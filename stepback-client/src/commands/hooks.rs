@@ -13,6 +13,7 @@ use crate::confirm;
 use crate::connection::Probe;
 use crate::environment::local_zone;
 use crate::error::{Error, Result};
+use crate::render::count;
 use crate::render::path::one_line;
 use crate::render::time::{both, rfc3339};
 use crate::service;
@@ -172,6 +173,8 @@ fn change(app: &App, changes: &[Change], yes: bool, question: &str) -> Result<()
     if !yes {
         confirm::ask(&app.printer, question)?;
     }
+    // All or, as far as can be known before, none.
+    changes.iter().try_for_each(Change::check)?;
     changes.iter().try_for_each(Change::apply)
 }
 
@@ -220,18 +223,28 @@ fn status(app: &App, settings: &Settings, named: &[Agent]) -> Result<u8> {
             Ok(State::Absent) => "not installed".into(),
             Ok(State::Stale) => "stale: `stepback hooks install` brings it up to date".into(),
             Ok(State::Installed) => "installed".into(),
+            Ok(State::ByHand) => "installed by hand".into(),
             Err(e) => {
                 broken = true;
                 format!("not known: {e}")
             }
         };
-        text += &format!("{:<12} {}{heard}\n", agent.name(), one_line(&words));
+        let by_hand = settings.by_hand(*agent).unwrap_or_default();
+        let more = match by_hand {
+            0 => String::new(),
+            _ if matches!(state, Ok(State::ByHand)) => String::new(),
+            n => format!(", {} by hand", count(n as u64, "hook", "hooks")),
+        };
+        text += &format!("{:<12} {}{more}{heard}\n", agent.name(), one_line(&words));
         let mut line = json!({
             "agent": agent.name(),
-            "installed": matches!(state, Ok(State::Installed | State::Stale)),
+            "installed": matches!(state, Ok(State::Installed | State::Stale | State::ByHand)),
             "stale": matches!(state, Ok(State::Stale)),
             "seen": at.map(rfc3339),
         });
+        if by_hand > 0 {
+            line["by_hand"] = json!(by_hand);
+        }
         if let Err(e) = &state {
             line["error"] = json!(e.to_string());
         }

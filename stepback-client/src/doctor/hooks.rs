@@ -18,7 +18,7 @@ pub fn hooks(patient: &Patient<'_>) -> Outcome {
         let name = agent.name();
         let remedy = format!("`stepback hooks install {name}`");
         match settings.state(agent) {
-            Ok(State::Installed) => installed.push(name),
+            Ok(State::Installed | State::ByHand) => installed.push(name),
             Ok(State::Stale) => outcome.add(
                 Severity::Warning,
                 format!("the hooks of {name} are of another stepback"),
