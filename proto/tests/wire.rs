@@ -216,6 +216,21 @@ fn later_variants_of_protocol_1() {
             "68"
         )
     );
+    let agent = Answer::Item(Item::SessionAgent {
+        session: "s".into(),
+        agent: "a".into(),
+    });
+    assert_eq!(
+        hex(&frame::encode(&agent).unwrap()),
+        concat!(
+            "01000000",
+            "0f000000",
+            "0100000000000000",
+            "73",
+            "0100000000000000",
+            "61"
+        )
+    );
     let forgotten = Answer::Done(Reply::Forgotten {
         paths: vec![],
         checkpoints: 2,

@@ -399,6 +399,14 @@ pub fn session(session: &Session, checkpoints: u64) -> wire::SessionLine {
     }
 }
 
+/// The agent that a session's command starts.
+pub fn session_agent(session: &Session) -> Option<Item> {
+    Some(Item::SessionAgent {
+        session: session.name.clone(),
+        agent: session.agent()?.name().to_owned(),
+    })
+}
+
 /// A path of `session show`.
 pub fn session_path(change: &Change) -> Item {
     Item::SessionPath(wire::SessionPath {

@@ -10,7 +10,7 @@ use stepback_engine::engine::Operation;
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{
-    Answer, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RootStatus, Status, Verb,
+    Answer, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RewindWhat, RootStatus, Status, Verb,
 };
 use tokio::sync::broadcast::error::RecvError;
 
@@ -80,15 +80,17 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         }
         verb => {
             blocking(move || match daemon.root_at(&place) {
-                Some(root) => match job(&root, verb) {
-                    Ok(mut job) => {
-                        if let Job::Forget { paths, also_in, .. } = &mut job {
-                            *also_in = others_with(&daemon, &root, paths);
+                Some(root) => {
+                    match has_conversations(&daemon, &root, &verb).and_then(|()| job(&root, verb)) {
+                        Ok(mut job) => {
+                            if let Job::Forget { paths, also_in, .. } = &mut job {
+                                *also_in = others_with(&daemon, &root, paths);
+                            }
+                            send(&root, job, answers, progress);
                         }
-                        send(&root, job, answers, progress);
+                        Err(failure) => answers.finish(Err(failure)),
                     }
-                    Err(failure) => answers.finish(Err(failure)),
-                },
+                }
                 None => answers.finish(Err(not_attached(&place, Remedy::Attach))),
             })
             .await;
@@ -163,6 +165,24 @@ pub fn send(root: &Root, job: Job, answers: Outlet, progress: Arc<Progress>) -> 
         return false;
     }
     true
+}
+
+/// Whoever wants a conversation back, or forked, has to be told where none is kept.
+fn has_conversations(daemon: &Daemon, root: &Root, verb: &Verb) -> Result<(), Failure> {
+    let wanted = match verb {
+        Verb::RewindAs { fork: true, .. } => "to be forked",
+        Verb::RewindAs {
+            what: RewindWhat::Conversation,
+            ..
+        } => "to be put back",
+        _ => return Ok(()),
+    };
+    if daemon.config().for_root(&root.path).conversations {
+        return Ok(());
+    }
+    let message = format!("conversations aren't kept (`conversations = false`): there is none {wanted}");
+    let hint = "a rewind without --conversation-only and --fork puts the files back";
+    Err(convert::fail(FailureKind::Config, message, hint))
 }
 
 /// The job that `verb` asks of `root`.

@@ -338,13 +338,17 @@ fn sessions() {
         .find(|l| l["session"] == "s")
         .unwrap()
         .clone();
-    keys(&line, &["session", "command", "started", "ended", "checkpoints"]);
+    keys(
+        &line,
+        &["session", "command", "started", "ended", "checkpoints", "agent"],
+    );
     is_time(&line["started"]);
     assert_eq!((&line["ended"], &line["command"]), (&Value::Null, &Value::Null));
     keys(
         &project.json(&["session", "show", "s"]),
         &[
             "session",
+            "agent",
             "command",
             "started",
             "ended",

@@ -60,6 +60,7 @@ mod soak_service;
 mod standing_still;
 mod support;
 mod talk;
+mod talk_words;
 mod ten_thousand;
 mod trace;
 mod watching;

@@ -19,7 +19,7 @@ fn fixture(name: &str, root: &Path) -> String {
     text.replace("@ROOT@", root.to_str().unwrap())
 }
 
-fn transcript(sandbox: &Sandbox, root: &Path) -> PathBuf {
+pub(crate) fn transcript(sandbox: &Sandbox, root: &Path) -> PathBuf {
     let slug: String = root
         .to_str()
         .unwrap()
@@ -38,7 +38,7 @@ fn append(path: &Path, text: &str) {
 }
 
 /// Two turns of Claude Code: the checkpoints after each, and the transcript's text then.
-fn two_turns(sandbox: &Sandbox, project: &Project<'_>) -> ((u64, String), (u64, String)) {
+pub(crate) fn two_turns(sandbox: &Sandbox, project: &Project<'_>) -> ((u64, String), (u64, String)) {
     let root = project.path.canonicalize().unwrap();
     let file = transcript(sandbox, &root);
     project.attach();
@@ -201,7 +201,7 @@ fn a_transcript_that_can_not_be_read_is_named_and_costs_the_files_nothing() {
 }
 
 /// A process that passes for Claude Code, working in `cwd`.
-fn pretend_claude(sandbox: &Sandbox, cwd: &Path) -> Guarded {
+pub(crate) fn pretend_claude(sandbox: &Sandbox, cwd: &Path) -> Guarded {
     let program = sandbox.dir().join("claude");
     fs::copy("/bin/sleep", &program).unwrap();
     let mut command = sandbox.command(&program, cwd);

@@ -72,6 +72,13 @@ pub enum Item {
     Conversation(ConversationLine),
     /// Of `status`: the checkpoint that equals the tree as it was seen last.
     Current(u64),
+    /// Of `session list` and `session show`: the agent that a session's command starts. After the session's own item.
+    SessionAgent {
+        /// The session's name.
+        session: String,
+        /// As commands name it.
+        agent: String,
+    },
 }
 
 /// What `watch` tells.

@@ -117,9 +117,9 @@ pub enum Verb {
         /// Put back the state at its start, by preview or for real; `None` keeps.
         revert: Option<Consent>,
     },
-    /// Sessions of the root: `Item::Session`s, then `Reply::Empty`.
+    /// Sessions of the root: `Item::Session`s and `Item::SessionAgent`s, then `Reply::Empty`.
     SessionList,
-    /// One session: `Item::SessionPath`s, then `Reply::Session`.
+    /// One session: `Item::SessionPath`s, `Item::SessionAgent` if it has one, then `Reply::Session`.
     SessionShow {
         /// Which; the one opened last when absent.
         name: Option<String>,

@@ -204,7 +204,7 @@ fn gather(ask: impl FnOnce(&mut dyn FnMut(Item) -> Result<()>) -> Result<Reply>)
 
 fn describe(app: &App, of: &Operation<'_>, parts: &Parts, target: &Target) -> String {
     let talks = parts.conversation.iter().any(conversation::acts);
-    if let Some(why) = nothing_to_do(of, target, &parts.kept).filter(|_| parts.changes.is_empty() && !talks) {
+    if let Some(why) = nothing_to_do(of, target, parts).filter(|_| parts.changes.is_empty() && !talks) {
         let way = operation::way_to_all(of.all);
         return why
             + &operation::left_alone(&parts.kept, &parts.not_covered, of.all == Some(true), way)
@@ -225,14 +225,19 @@ fn describe(app: &App, of: &Operation<'_>, parts: &Parts, target: &Target) -> St
 }
 
 /// Why there is nothing to do, where nothing changes. `None`: because all that differs is kept.
-fn nothing_to_do(of: &Operation<'_>, target: &Target, kept: &[NamedPath]) -> Option<String> {
+fn nothing_to_do(of: &Operation<'_>, target: &Target, parts: &Parts) -> Option<String> {
     let id = target.id;
+    let stays = parts.conversation.iter().any(conversation::stays);
     match &target.entry {
         Some(entry) if of.before && entry.base.is_none() => Some(format!(
             "checkpoint {id} is the first: there is nothing before it\n"
         )),
-        _ if kept.is_empty() => Some(format!("already at checkpoint {id}, nothing to do\n")),
-        _ => None,
+        _ if !parts.kept.is_empty() => None,
+        _ if stays && of.talk == Some(RewindWhat::Conversation) => {
+            Some(format!("no conversation goes back to checkpoint {id}\n"))
+        }
+        _ if stays => Some(format!("files are as in checkpoint {id} already\n")),
+        _ => Some(format!("already at checkpoint {id}, nothing to do\n")),
     }
 }
 
@@ -293,7 +298,7 @@ fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result
     let nothing = report.written == 0 && report.removed == 0 && !talked;
     let all = of.all == Some(true);
     let why = nothing
-        .then(|| nothing_to_do(of, &Target::ask(app, report.target), &parts.kept))
+        .then(|| nothing_to_do(of, &Target::ask(app, report.target), parts))
         .flatten();
     if let Some(why) = why {
         let way = operation::way_after(report.target);
@@ -310,13 +315,29 @@ fn tell(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) -> Result
     tell_step(app, of, parts, report);
     match report.back {
         _ if nothing => {}
-        Some(n) => app
-            .printer
-            .hint(&format!("`stepback rewind {n}` takes this back")),
+        Some(n) => {
+            let only = only_flag(app, report, n, talked);
+            app.printer
+                .hint(&format!("`stepback rewind {n}{only}` takes this back"));
+        }
         None if report.redoable => app.printer.hint("`stepback redo` takes this back"),
         None => {}
     }
     Ok(())
+}
+
+/// What has a rewind to checkpoint `n` take back no more than a redo did. `talked`: that was (also) of conversations.
+fn only_flag(app: &App, report: &Report, n: u64, talked: bool) -> &'static str {
+    let files = report.written > 0 || report.removed > 0;
+    let has_talk = || {
+        let entry = Target::ask(app, n).entry;
+        entry.is_some_and(|entry| !entry.conversation.is_empty())
+    };
+    match (files, talked) {
+        (true, false) if has_talk() => " --files-only",
+        (false, true) => " --conversation-only",
+        _ => "",
+    }
 }
 
 /// Files and conversations that don't belong together are mentioned.

@@ -1,8 +1,12 @@
 //! `stepback session`
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use serde_json::json;
-use stepback_proto::{ChangeKind, Consent, Item, Reply, RewindWhat, SessionDetail, SessionPath, Verb};
+use stepback_proto::{
+    ChangeKind, Consent, Item, Reply, RewindWhat, SessionDetail, SessionLine, SessionPath, Verb,
+};
 
 use super::operation::{self, Operation, Options};
 use crate::app::App;
@@ -127,15 +131,19 @@ fn keep(app: &App, name: Option<String>) -> Result<u8> {
 
 fn list(app: &App) -> Result<u8> {
     let (items, _) = app.collect(Verb::SessionList)?;
-    let sessions: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::Session(line) => Some(line),
-            _ => None,
-        })
-        .collect();
+    let (mut sessions, mut agents) = (Vec::new(), HashMap::new());
+    for item in items {
+        match item {
+            Item::Session(line) => sessions.push(line),
+            Item::SessionAgent { session, agent } => {
+                agents.insert(session, agent);
+            }
+            _ => {}
+        }
+    }
     if app.printer.json {
-        app.printer.json(&sessions.iter().map(json::session).collect())?;
+        let line = |s: &SessionLine| json::session(s, agents.get(&s.session).map(String::as_str));
+        app.printer.json(&sessions.iter().map(line).collect())?;
         return Ok(0);
     }
     let (now, zone) = (Timestamp::now(), local_zone());
@@ -174,27 +182,33 @@ fn show(app: &App, name: Option<String>) -> Result<u8> {
     let Reply::Session(detail) = reply else {
         return Err(Error::Unexpected("session show"));
     };
-    let paths: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::SessionPath(path) => Some(path),
-            _ => None,
-        })
-        .collect();
+    let (mut paths, mut agent) = (Vec::new(), None);
+    for item in items {
+        match item {
+            Item::SessionPath(path) => paths.push(path),
+            Item::SessionAgent { agent: name, .. } => agent = Some(name),
+            _ => {}
+        }
+    }
+    let agent = agent.as_deref();
     if app.printer.json {
-        app.printer.json(&json::session_detail(&detail, &paths))?;
+        app.printer.json(&json::session_detail(&detail, agent, &paths))?;
     } else {
-        app.printer.page(&app.environment, &text(&detail, &paths))?;
+        app.printer
+            .page(&app.environment, &text(&detail, agent, &paths))?;
     }
     Ok(0)
 }
 
-fn text(detail: &SessionDetail, paths: &[SessionPath]) -> String {
+fn text(detail: &SessionDetail, agent: Option<&str>, paths: &[SessionPath]) -> String {
     let (now, zone) = (Timestamp::now(), local_zone());
     let line = &detail.line;
     let mut out = format!("session {}\n", one_line(&line.session));
     if let Some(command) = &line.command {
         out += &format!("  command  {}\n", one_line(command));
+    }
+    if let Some(agent) = agent {
+        out += &format!("  agent    {}\n", one_line(agent));
     }
     out += &format!("  started  {}\n", both(line.started_ms, now, &zone));
     let ended = line

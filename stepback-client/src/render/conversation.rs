@@ -35,6 +35,11 @@ pub fn acts(line: &ConversationLine) -> bool {
     matches!(line.action.as_str(), "rewind" | "fork")
 }
 
+/// Whether it isn't put back, though it differs.
+pub fn stays(line: &ConversationLine) -> bool {
+    !acts(line) && line.action != "none"
+}
+
 fn named(line: &ConversationLine) -> String {
     format!(
         "conversation: {} {}",

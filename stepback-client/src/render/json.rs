@@ -355,18 +355,19 @@ pub fn report(
 }
 
 /// A session, as in `session list`.
-pub fn session(s: &SessionLine) -> Value {
+pub fn session(s: &SessionLine, agent: Option<&str>) -> Value {
     json!({
         "session": s.session,
         "command": s.command,
         "started": rfc3339(s.started_ms),
         "ended": s.ended_ms.map(rfc3339),
         "checkpoints": s.checkpoints,
+        "agent": agent,
     })
 }
 
 /// Of `session show`.
-pub fn session_detail(detail: &SessionDetail, paths: &[SessionPath]) -> Value {
+pub fn session_detail(detail: &SessionDetail, agent: Option<&str>, paths: &[SessionPath]) -> Value {
     let pick = |dir: bool, kinds: &[ChangeKind]| -> Value {
         paths
             .iter()
@@ -383,6 +384,7 @@ pub fn session_detail(detail: &SessionDetail, paths: &[SessionPath]) -> Value {
     json!({
         "session": line.session,
         "command": line.command,
+        "agent": agent,
         "started": rfc3339(line.started_ms),
         "ended": line.ended_ms.map(rfc3339),
         "files_tracked": detail.files_tracked,

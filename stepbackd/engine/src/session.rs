@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conversation::Agent;
 use crate::error::{Error, Result};
 use crate::oid::Oid;
 use crate::record::{self, Head};
@@ -64,6 +65,12 @@ impl Session {
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.ended.is_none()
+    }
+
+    /// The agent that its command starts.
+    #[must_use]
+    pub fn agent(&self) -> Option<Agent> {
+        Agent::of_command(self.command.as_deref()?)
     }
 
     /// Writes its record; gives the commit.
@@ -151,6 +158,24 @@ pub fn name_of_command(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_tells_the_agent() {
+        for (command, agent) in [
+            ("claude --continue", Some(Agent::ClaudeCode)),
+            ("'/opt/my tools/codex' exec x", None),
+            ("/opt/tools/codex exec x", Some(Agent::Codex)),
+            (
+                "npx -y @anthropic-ai/claude-code@2.1.0 -p x",
+                Some(Agent::ClaudeCode),
+            ),
+            ("python3 -m aider", Some(Agent::Aider)),
+            ("vim claude", None),
+            ("", None),
+        ] {
+            assert_eq!(Agent::of_command(command), agent, "{command}");
+        }
+    }
 
     #[test]
     fn names_are_checked() {

@@ -119,6 +119,9 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
                     session,
                     engine.checkpoints_of(&session.name),
                 )))?;
+                if let Some(agent) = convert::session_agent(session) {
+                    out.item(agent)?;
+                }
             }
             Reply::Empty.into()
         }
@@ -435,6 +438,9 @@ fn session_show(
     let summary = engine.session_show(name, cx)?;
     for change in &summary.changes {
         out.item(convert::session_path(change))?;
+    }
+    if let Some(agent) = convert::session_agent(&summary.session) {
+        out.item(agent)?;
     }
     let turns = engine
         .checkpoints()

@@ -56,7 +56,7 @@ fn pids(processes: &Path) -> Option<Vec<u32>> {
 }
 
 /// Whose process this is, by its program and the arguments that NUL bytes end.
-fn agent_of(exe: &Path, arguments: &[u8]) -> Option<Agent> {
+pub(super) fn agent_of(exe: &Path, arguments: &[u8]) -> Option<Agent> {
     let arguments: Vec<&Path> = arguments
         .split(|b| *b == 0)
         .take(ARGUMENTS_MAX)

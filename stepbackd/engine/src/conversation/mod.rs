@@ -111,6 +111,23 @@ impl Agent {
         Self::ALL.into_iter().find(|agent| agent.name() == name)
     }
 
+    /// The agent that a command line starts: by its program, or by the script or the package that an interpreter or a
+    /// runner of packages is given.
+    #[must_use]
+    pub fn of_command(command: &str) -> Option<Self> {
+        let words: Vec<&str> = command
+            .split_whitespace()
+            .map(|word| word.trim_matches('\''))
+            // A package with its version.
+            .map(|word| match word.rfind('@') {
+                Some(at) if at > 0 => &word[..at],
+                _ => word,
+            })
+            .collect();
+        let program = Path::new(words.first()?);
+        live::agent_of(program, words.join("\0").as_bytes())
+    }
+
     /// The command that resumes a session, with its id.
     #[must_use]
     pub fn resume(self, session: &str) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Why;
 use super::capture::is_left_out;
 use super::{Engine, attach};
-use crate::checkpoint::{self, Checkpoint, Counts};
+use crate::checkpoint::{self, Checkpoint, Counts, Trigger};
 use crate::conversation::{self, SessionId};
 use crate::diff::{self, Change, Status};
 use crate::error::{Error, Result};
@@ -21,6 +21,22 @@ use crate::store::{Expected, ObjectWriter, Objects, RefChange, Store, TreeEntry,
 use crate::{oid::Oid, time::Time};
 
 impl Engine {
+    /// Without hooks: the agent that `run` has started, if just one session that is open has one. Of several nobody can say
+    /// whose work it is, nor whose it is that a person had saved.
+    fn agent_at_work(&self, trigger: Trigger) -> Option<String> {
+        let is_work = matches!(
+            trigger,
+            Trigger::Auto | Trigger::Reconcile | Trigger::SessionStart | Trigger::SessionEnd
+        );
+        let mut agents = self
+            .sessions
+            .iter()
+            .filter(|session| is_work && session.is_open())
+            .filter_map(session::Session::agent);
+        let agent = agents.next()?;
+        agents.next().is_none().then(|| agent.name().to_owned())
+    }
+
     /// Writes a checkpoint of `snapshot`, whose objects are durable already. `sessions`: conversations that are kept with it
     /// in any case. See [`Self::publish_with`].
     pub(super) fn publish(
@@ -95,7 +111,10 @@ impl Engine {
             trigger: why.trigger,
             time: now,
             label: why.label.clone(),
-            agent: turn.as_ref().map(|turn| turn.agent.clone()),
+            agent: match &turn {
+                Some(turn) => Some(turn.agent.clone()),
+                None => self.agent_at_work(why.trigger),
+            },
             agent_session: turn.as_ref().map(|turn| turn.session.clone()),
             turn: turn.as_ref().map(|turn| turn.turn),
             prompt: turn.as_ref().and_then(|turn| turn.prompt.clone()),
