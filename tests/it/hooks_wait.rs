@@ -1,7 +1,7 @@
 //! The save that an agent waits for before a command that may destroy work: a daemon that is slow to answer, and one that
 //! can't be asked at all.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,6 +86,8 @@ fn what_no_daemon_could_be_told_is_shown_as_unprotected_later() {
     let answering = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&[7; 64]).unwrap();
+        // It stays until the hook has heard it: one that hangs up is taken for a daemon that is about to go.
+        drop(stream.read_to_end(&mut Vec::new()));
     });
     call(&project, &["claude-code"], &before(&project, "rm a"));
     answering.join().unwrap();
