@@ -15,6 +15,7 @@
 //! | `idle_trees` | which roots keep their tree in memory |
 //! | `prune_roots` | deletes the checkpoints of roots whose directory is gone |
 //! | `hooks_seen` `unsaved` | when hooks of agents were heard of, and what they waited for in vain |
+//! | `memory` | what was freed goes back to the system |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |
 
 mod alive;
@@ -35,6 +36,7 @@ mod instance;
 mod keeper;
 mod locks;
 mod logging;
+mod memory;
 mod named;
 mod outlet;
 mod paths;
@@ -126,6 +128,7 @@ fn say(words: &str) {
 
 fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     environment::scrub()?;
+    memory::settle();
     umask(Mode::from_bits_truncate(0o077));
     let lookup = |name: &str| std::env::var_os(name);
     environment::close_inherited(lookup);

@@ -13,6 +13,7 @@ use stepback_proto::Failure;
 use crate::locks::Reach;
 use crate::root::Work;
 use crate::root::actor::Actor;
+use crate::root::care::MUCH;
 use crate::root::gently::gently;
 use crate::root::mailbox::End;
 
@@ -165,6 +166,7 @@ impl Actor {
             may_be_cancelled,
             ends_with_root: may_be_cancelled,
         };
+        let started = Instant::now();
         // A part takes a moment.
         self.root.works_on((!is_part).then_some(work));
         let result = self.with_engine(&progress, |engine, cx| {
@@ -204,6 +206,9 @@ impl Actor {
         };
         self.publish();
         self.settle_store(false);
+        if started.elapsed() >= MUCH {
+            self.give_back(started.elapsed());
+        }
         captured
     }
 

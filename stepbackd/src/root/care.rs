@@ -10,6 +10,7 @@ use stepback_engine::progress::Progress;
 use stepback_proto::{Failure, FailureKind};
 
 use crate::convert;
+use crate::memory;
 use crate::root::actor::{Actor, Trouble};
 use crate::root::fallen::fallen;
 use crate::root::mailbox::End;
@@ -20,6 +21,9 @@ use crate::root::{now, sight};
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How long the actor waits for events that are under way.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Work that took longer has used memory that is worth giving back.
+pub(super) const MUCH: Duration = Duration::from_millis(50);
 
 impl Actor {
     pub(super) fn went_well(&mut self, dirty: &[TreePath]) {
@@ -250,12 +254,15 @@ impl Actor {
         }
     }
 
-    /// After a job that may have read much of the store.
-    pub(super) fn let_go_of_store(&self) {
+    /// After work that may have read much of the store, or used much memory.
+    pub(super) fn give_back(&self, took: Duration) {
         if let Some(engine) = &self.engine
             && let Err(e) = engine.let_go_of_store()
         {
             tracing::debug!(root = %self.root.id, "what was read of the store stays in memory: {e}");
+        }
+        if took >= MUCH {
+            memory::give_back();
         }
     }
 

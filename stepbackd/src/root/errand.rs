@@ -231,7 +231,7 @@ impl Actor {
             // After a kill the next daemon needn't read all files, and knows how large the root is.
             self.save_cache();
         }
-        self.let_go_of_store();
+        self.give_back(took);
         abandoned
     }
 

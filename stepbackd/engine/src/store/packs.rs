@@ -41,6 +41,8 @@ pub struct Packs {
     checked: AtomicUsize,
     /// Something was read since the packs were opened.
     read: AtomicBool,
+    /// They were let go of and couldn't be opened anew.
+    closed: AtomicBool,
     /// Held while the packs are read through.
     checking: Mutex<()>,
     store: PathBuf,
@@ -136,6 +138,7 @@ impl Packs {
             sound: AtomicBool::new(false),
             checked: AtomicUsize::new(0),
             read: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             checking: Mutex::default(),
             store: store.to_owned(),
             view: view.to_owned(),
@@ -151,7 +154,7 @@ impl Packs {
     /// they were.
     pub fn notice_lost(&self) -> Result<bool> {
         let there = pack_files(&self.view)?;
-        if !self.open_now().has_lost(&there) {
+        if !self.is_closed() && !self.open_now().has_lost(&there) {
             return Ok(false);
         }
         self.open_anew()?;
@@ -161,19 +164,45 @@ impl Packs {
     fn open_anew(&self) -> Result<()> {
         let anew = Open::new(&self.store, &self.view)?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        self.take(&mut open, anew);
+        Ok(())
+    }
+
+    fn take(&self, open: &mut Open, anew: Open) {
         let same = open.packs == anew.packs;
         *open = anew;
+        self.closed.store(false, Ordering::SeqCst);
         self.read.store(false, Ordering::SeqCst);
         if !same {
             self.unsure();
             self.good().clear();
         }
+    }
+
+    /// Lets go of what was read: packs are mapped into memory. libgit2 has each pack once in a process and counts who
+    /// uses it, so nobody may when they are opened anew.
+    ///
+    /// # Errors
+    /// When they can't be: until they can, nothing is found in them, and whoever wants to read them is told why.
+    pub fn let_go(&self) -> Result<()> {
+        if !self.read.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let nothing = Odb::new().map_err(|error| unreadable(&self.store, &error))?;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::SeqCst);
+        open.odb = nothing;
+        let anew = Open::new(&self.store, &self.view)?;
+        self.take(&mut open, anew);
         Ok(())
     }
 
-    /// Lets go of what was read: packs are mapped into memory. The next reader opens them anew.
-    pub fn let_go(&self) -> Result<()> {
-        if self.read.load(Ordering::SeqCst) {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn reopen(&self) -> Result<()> {
+        if self.is_closed() {
             self.open_anew()?;
         }
         Ok(())
@@ -216,7 +245,7 @@ impl Packs {
     /// Looks for packs that others have made. What a pack held that is gone doesn't count as stored any more.
     pub fn refresh(&self) -> Result<()> {
         let there = pack_files(&self.view)?;
-        if self.open_now().has_lost(&there) {
+        if self.is_closed() || self.open_now().has_lost(&there) {
             return self.open_anew();
         }
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -264,6 +293,7 @@ impl Packs {
     /// # Errors
     /// [`Error::Damaged`] when it can't be relied on.
     pub fn has(&self, oid: Oid) -> Result<bool> {
+        self.reopen()?;
         if !self.lists(oid) {
             return Ok(false);
         }
@@ -284,6 +314,7 @@ impl Packs {
 
     /// A whole object, verified. `None` when no pack has it, new packs included.
     pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
+        self.reopen()?;
         match self.noting_new_packs(oid, || self.read_once(oid)) {
             // Maintenance may have put a new pack in the place of one that was known and not yet opened.
             Err(error) => match self.notice_lost()? {
@@ -325,6 +356,7 @@ impl Packs {
 
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
     pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
+        self.reopen()?;
         match self.noting_new_packs(oid, || self.header_once(oid)) {
             Err(error) => match self.notice_lost()? {
                 true => self.header_once(oid),

@@ -288,3 +288,21 @@ fn packs_are_read_through_when_many_objects_are_asked_for_and_a_damaged_one_is_f
         assert!(again.has(blobs[7]).unwrap());
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_was_read_of_a_pack_is_mapped_until_it_is_let_go_of() {
+    let store = sandbox();
+    let blobs = store.packed_blobs(50);
+    let pack = store.packs().pop().unwrap();
+    let mapped = || {
+        fs::read_to_string("/proc/self/maps")
+            .unwrap()
+            .contains(pack.to_str().unwrap())
+    };
+    store.read(blobs[7], ObjectKind::Blob).unwrap();
+    assert!(mapped());
+    store.let_go().unwrap();
+    assert!(!mapped());
+    assert_eq!(store.read(blobs[8], ObjectKind::Blob).unwrap(), text(8));
+}
