@@ -309,6 +309,7 @@ fn verbs() -> Vec<Verb> {
                 name: "Edit".into(),
                 edits: vec![path("/p/a")],
                 destructive: true,
+                writes: true,
             }),
         })),
         Verb::HooksSeen,

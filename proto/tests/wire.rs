@@ -81,6 +81,7 @@ fn requests_and_answers_of_protocol_1() {
         why: Some("w".into()),
         resume: None,
         fork: None,
+        hint: Some("h".into()),
     }));
     assert_eq!(
         hex(&frame::encode(&conversation).unwrap()),
@@ -97,7 +98,10 @@ fn requests_and_answers_of_protocol_1() {
             "0100000000000000",
             "77",
             "00",
-            "00"
+            "00",
+            "01",
+            "0100000000000000",
+            "68"
         )
     );
     let current = Answer::Item(Item::Current(7));
@@ -150,6 +154,7 @@ fn requests_and_answers_of_protocol_1() {
             name: "t".into(),
             edits: vec![],
             destructive: true,
+            writes: true,
         }),
     }));
     assert_eq!(
@@ -167,6 +172,7 @@ fn requests_and_answers_of_protocol_1() {
             "0100000000000000",
             "74",
             "0000000000000000",
+            "01",
             "01"
         )
     );

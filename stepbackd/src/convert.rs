@@ -309,6 +309,7 @@ pub fn conversation(outcome: &Outcome) -> Item {
         why: outcome.why.clone(),
         resume: outcome.resume.clone(),
         fork: outcome.fork.clone(),
+        hint: outcome.hint.clone(),
     })
 }
 

@@ -28,6 +28,7 @@ use crate::root::actor::{Actor, Origin};
 use crate::root::job::Job;
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
+use crate::talkers::Talkers;
 use crate::unsaved;
 use crate::watch::{Silent, Watcher};
 
@@ -83,6 +84,8 @@ pub struct Daemon {
     started: Instant,
     /// When hooks were heard of.
     pub hooks_seen: HooksSeen,
+    /// Whose sessions they told of.
+    pub talkers: Talkers,
     /// Until when it lived, for the next one.
     pub alive: Alive,
     /// When no daemon was running before this one.
@@ -130,6 +133,7 @@ impl Daemon {
             alive,
             away,
             hooks_seen: HooksSeen::read(paths.hooks()),
+            talkers: Talkers::default(),
             paths,
         });
         daemon.watcher.set_silent(daemon.silent());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use stepback_engine::conversation::{Agent, Homes};
+use stepback_engine::conversation::{Agent, Homes, Told};
 use stepback_engine::engine::Environment;
 use stepback_engine::rules::GitEnvironment;
 
@@ -161,6 +161,7 @@ fn homes(absolute: impl Fn(&str) -> Option<PathBuf>) -> Homes {
             .filter_map(|(agent, dir)| Some((agent, dir?)))
             .collect(),
         processes: processes.join("self").exists().then(|| processes.to_owned()),
+        told: Told::default(),
     }
 }
 

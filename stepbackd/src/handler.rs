@@ -10,15 +10,16 @@ use stepback_engine::engine::Operation;
 use stepback_engine::path::{TreePath, for_shell};
 use stepback_engine::progress::Progress;
 use stepback_proto::{
-    Answer, Failure, FailureKind, Hook, HookEvent, Item, Reply, Request, RewindWhat, RootStatus, Status, Verb,
+    Answer, Failure, FailureKind, Item, Reply, Request, RewindWhat, RootStatus, Status, Verb,
 };
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::attach::{attach, detach};
 use crate::convert;
 use crate::daemon::Daemon;
+use crate::hooks;
 use crate::named::{self, relative};
-use crate::outlet::{self, Outlet};
+use crate::outlet::Outlet;
 use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
@@ -34,9 +35,6 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a label, and of a command that is kept with its session: lists carry them.
 const TEXT_BYTES_MAX: usize = 4096;
-
-/// The most bytes of a name that an agent's hook tells.
-const NAME_BYTES_MAX: usize = 256;
 
 /// Answers `request`. Returns when the answer is complete, or when an actor has taken the request over.
 pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, progress: Arc<Progress>) {
@@ -63,7 +61,7 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
             .await;
         }
         Verb::Watch => watch(daemon, place, answers).await,
-        Verb::Hook(hook) => blocking(move || self::hook(&daemon, &place, *hook, answers, progress)).await,
+        Verb::Hook(hook) => blocking(move || hooks::hook(&daemon, &place, *hook, answers, progress)).await,
         Verb::HooksSeen => {
             // Somebody may be writing it down.
             blocking(move || answers.finish(Ok(Reply::HooksSeen(daemon.hooks_seen.list())))).await;
@@ -289,7 +287,7 @@ fn others_with(daemon: &Daemon, root: &Root, paths: &[TreePath]) -> Vec<PathBuf>
 }
 
 /// A command is only shown: its beginning is enough.
-fn shortened(mut text: String) -> String {
+pub fn shortened(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         let end = (0..=TEXT_BYTES_MAX).rfind(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));
@@ -349,52 +347,6 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         }))));
     })
     .await;
-}
-
-/// An agent's word is taken at once: only before a command that may destroy work does the agent wait for the answer.
-fn hook(daemon: &Daemon, place: &Path, mut hook: Hook, answers: Outlet, progress: Arc<Progress>) {
-    let received = Instant::now();
-    let tool = match &mut hook.event {
-        HookEvent::TurnStart { prompt, .. } | HookEvent::TurnEnd { prompt } => {
-            *prompt = prompt.take().map(shortened);
-            None
-        }
-        HookEvent::ToolStart(tool) | HookEvent::ToolEnd(tool) => Some(&tool.name),
-        HookEvent::SessionStart | HookEvent::SessionEnd => None,
-    };
-    // They stand in checkpoints, and in every list.
-    let names = [&hook.agent, &hook.session].into_iter().chain(tool);
-    if names
-        .into_iter()
-        .any(|name| name.is_empty() || name.len() > NAME_BYTES_MAX)
-    {
-        let message = "the name of an agent, a session or a tool is empty or too long";
-        let hint = format!("at most {NAME_BYTES_MAX} bytes");
-        return answers.finish(Err(convert::fail(FailureKind::Usage, message, hint)));
-    }
-    let waits = matches!(&hook.event, HookEvent::ToolStart(tool) if tool.destructive);
-    let agent = hook.agent.clone();
-    let job = Job::Hook(Box::new(hook), received);
-    // Not before it is in the mailbox: what the agent tells next must come after it, however slow the disk is.
-    let write_down = || {
-        daemon.hooks_seen.heard(&agent, root::now());
-        unsaved::take(daemon);
-    };
-    match daemon.root_at(place) {
-        Some(root) if waits => {
-            send(&root, job, answers, progress);
-            return write_down();
-        }
-        Some(root) => {
-            let (nobody, _) = outlet::pair(daemon.runtime.clone(), daemon.paths.spool());
-            if !send(&root, job, nobody, progress) && root.unheard() {
-                tracing::warn!(root = %root.id, "what {agent} tells can't be taken: too much waits for this root");
-            }
-        }
-        None => {}
-    }
-    write_down();
-    answers.finish(Ok(Reply::Empty));
 }
 
 /// The agents of which a process works in a root; `None` when that isn't to be known.

@@ -59,6 +59,8 @@ pub struct Tool {
     /// A shell command that may destroy work (it isn't known to leave files alone): the present is saved before it runs, and
     /// the answer comes then.
     pub destructive: bool,
+    /// An edit tool or a shell command: the answer to the first of a turn comes when the checkpoint at its start is made.
+    pub writes: bool,
 }
 
 /// An agent that is or was at work in a root, as `status` shows it.

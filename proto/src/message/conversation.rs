@@ -20,12 +20,14 @@ pub struct ConversationLine {
     pub agent: String,
     /// The agent's own id of it.
     pub session: String,
-    /// `rewind`, `fork`, `none` (it is so already) or `left`.
+    /// `rewind`, `fork`, `none` (it is so already), `left`, or `ahead` (it isn't put back, and says what came later).
     pub action: String,
-    /// Why it was left.
+    /// Why it was left, or how it is ahead.
     pub why: Option<String>,
     /// The command that goes on from there.
     pub resume: Option<String>,
     /// The id of the fork.
     pub fork: Option<String>,
+    /// What to do about one that was left or is ahead.
+    pub hint: Option<String>,
 }

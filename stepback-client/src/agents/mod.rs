@@ -95,7 +95,7 @@ pub fn understand(agent: Agent, event: Option<&str>, payload: &Value) -> Option<
     }?;
     Some(Told {
         cwd: told.cwd,
-        may_write: matches!(&told.event, HookEvent::ToolStart(tool) if tool.destructive || payload::edits(&tool.name)),
+        may_write: matches!(&told.event, HookEvent::ToolStart(tool) if tool.writes),
         hook: Hook {
             agent: agent.name().into(),
             session: told.session?,

@@ -53,8 +53,10 @@ pub fn tool(name: Option<String>, arguments: Option<&Value>) -> Option<Tool> {
     let arguments = arguments.unwrap_or(&Value::Null);
     let mut commands = COMMAND_KEYS.iter().filter_map(|key| arguments.get(key));
     let name = name?;
+    let destructive = commands.any(may_destroy);
     Some(Tool {
-        destructive: commands.any(may_destroy),
+        writes: destructive || edits(&name),
+        destructive,
         edits: if edits(&name) {
             edited(arguments)
         } else {
@@ -118,6 +120,8 @@ pub struct Names {
     pub turn_end: &'static [&'static str],
 }
 
+/// How the event of a call that failed ends.
+const FAILED: &str = "Failure";
 const SESSION_START: &str = "SessionStart";
 const SESSION_END: &str = "SessionEnd";
 
@@ -153,7 +157,12 @@ pub fn understand(payload: &Value, names: &Names, turn_id: &str) -> Option<Heard
     } else if called == names.tool_start {
         HookEvent::ToolStart(tool()?)
     } else if names.tool_end.contains(&called) {
-        HookEvent::ToolEnd(tool()?)
+        let mut tool = tool()?;
+        if called.ends_with(FAILED) {
+            // Nobody can say whether it edited anything.
+            tool.edits.clear();
+        }
+        HookEvent::ToolEnd(tool)
     } else if names.turn_end.contains(&called) {
         HookEvent::TurnEnd { prompt: None }
     } else {

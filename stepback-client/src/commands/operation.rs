@@ -342,13 +342,20 @@ fn only_flag(app: &App, report: &Report, n: u64, talked: bool) -> &'static str {
 
 /// Files and conversations that don't belong together are mentioned.
 fn tell_step(app: &App, of: &Operation<'_>, parts: &Parts, report: &Report) {
-    let Some(what) = of.talk else { return };
+    // A redo puts both back, or says why not.
+    let what = of.talk.unwrap_or(RewindWhat::Both);
+    if of.talk.is_none() && parts.conversation.is_empty() {
+        return;
+    }
     let changed = report.written > 0 || report.removed > 0;
     // Asked only where the answer matters.
     let agents = parts.conversation.is_empty() && changed && has_agents(app);
     if let Some((note, hint)) = conversation::step(what, &parts.conversation, report.target, agents) {
         app.printer.note(&note);
-        app.printer.hint(&hint);
+        let hints = conversation::hints(&parts.conversation);
+        for hint in hint.iter().chain(&hints) {
+            app.printer.hint(hint);
+        }
     }
 }
 

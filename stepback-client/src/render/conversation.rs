@@ -11,6 +11,9 @@ pub fn planned(line: &ConversationLine) -> Value {
     if let Some(why) = &line.why {
         value["reason"] = json!(why);
     }
+    if let Some(hint) = &line.hint {
+        value["hint"] = json!(hint);
+    }
     value
 }
 
@@ -60,6 +63,7 @@ pub fn preview(lines: &[ConversationLine]) -> String {
             "rewind" => format!("  {}: back to what was said then\n", named(line)),
             "fork" => format!("  {}: what was said then, under a new id\n", named(line)),
             "none" => continue,
+            "ahead" => format!("  {}: isn't put back: {}\n", named(line), why(line)),
             _ => format!("  {}: left as it is: {}\n", named(line), why(line)),
         };
     }
@@ -81,22 +85,35 @@ pub fn report(lines: &[ConversationLine]) -> String {
                 "  {}: as it was then already; resume it with: {resume}\n",
                 named(line)
             ),
+            "ahead" => format!("  {}: isn't put back: {}\n", named(line), why(line)),
             _ => format!("  {}: left as it is: {}\n", named(line), why(line)),
         };
     }
     out
 }
 
-/// Says so when files and conversations are out of step after a rewind to `target`, and what to do. `agents`: some are
-/// known to work here.
+/// What to do about conversations that were left or are ahead, each once.
+pub fn hints(lines: &[ConversationLine]) -> Vec<String> {
+    let mut hints: Vec<String> = Vec::new();
+    for hint in lines.iter().filter_map(|line| line.hint.as_deref()) {
+        let hint = one_line(hint);
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints
+}
+
+/// Says so when files and conversations are out of step after a rewind to `target`, and what to do where the lines don't say
+/// it. `agents`: some are known to work here.
 pub fn step(
     what: RewindWhat,
     lines: &[ConversationLine],
     target: u64,
     agents: bool,
-) -> Option<(String, String)> {
-    let left = lines.iter().any(|line| line.action == "left");
-    match what {
+) -> Option<(String, Option<String>)> {
+    let is = |action: &str| lines.iter().any(|line| line.action == action);
+    let (note, hint) = match what {
         RewindWhat::Files if agents => Some((
             format!("out of step: files are as of checkpoint {target}, the agent's conversation is not"),
             format!("quit the agent, then run `stepback rewind {target} --conversation-only`"),
@@ -105,12 +122,13 @@ pub fn step(
             format!("out of step: the conversation is as of checkpoint {target}, files are as they were"),
             format!("`stepback rewind {target} --files-only` puts the files back, too"),
         )),
-        _ if left => Some((
+        _ if is("left") => Some((
             "out of step: a conversation was left as it is, the agent still remembers what came later".into(),
-            format!(
-                "quit the agent, then run `stepback rewind {target} --conversation-only`; with --fork the \
-                 conversation of then gets a new id, and the agent may go on running"
-            ),
+            String::new(),
+        )),
+        _ if is("ahead") => Some((
+            "out of step: an agent still remembers what came later".into(),
+            String::new(),
         )),
         RewindWhat::Both if lines.is_empty() && agents => Some((
             format!(
@@ -119,7 +137,8 @@ pub fn step(
             "tell the agent, or start a new session".into(),
         )),
         _ => None,
-    }
+    }?;
+    Some((note, Some(hint).filter(|hint| !hint.is_empty())))
 }
 
 #[cfg(test)]
@@ -134,6 +153,7 @@ mod tests {
             why: (action == "left").then(|| "codex is running here (process 7)".into()),
             resume: Some("codex resume s".into()),
             fork: None,
+            hint: (action == "left").then(|| "quit the agent, then come back".into()),
         }
     }
 
@@ -145,8 +165,9 @@ mod tests {
             "  conversation: codex s: left as it is: codex is running here (process 7)\n"
         );
         let (note, hint) = step(RewindWhat::Both, &lines, 7, true).unwrap();
-        assert!(note.starts_with("out of step"), "{note}");
-        assert!(hint.contains("quit the agent") && hint.contains("`stepback rewind 7 --conversation-only`"));
+        assert!(note.starts_with("out of step") && hint.is_none(), "{note}");
+        let twice = [line("left"), line("left")];
+        assert_eq!(hints(&twice), ["quit the agent, then come back"]);
     }
 
     #[test]

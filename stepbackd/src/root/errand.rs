@@ -95,10 +95,28 @@ impl Actor {
         if let Job::Detach { forget } = job {
             return self.detach(forget, answers);
         }
-        if let Job::Hook(hook, received) = job {
+        if let Job::Hook(heard) = job {
             // A capture takes the lock itself.
             drop(held);
-            answers.finish(self.hook(*hook, received).map(|()| Reply::Empty));
+            let mut heard = *heard;
+            let waiting = heard.waiting.take();
+            let result = self.hook(heard);
+            match waiting {
+                // It may have given up.
+                Some(waiting) => drop(waiting.send(result)),
+                None => answers.finish(result.map(|()| Reply::Empty)),
+            }
+            return false;
+        }
+        if let Job::SaveBefore {
+            agent,
+            received,
+            waiting,
+        } = job
+        {
+            drop(held);
+            let saved = self.save_before_foreign_command(&agent, received);
+            drop(waiting.send(saved));
             return false;
         }
         if let Job::Unsaved { from, to, agent } = job {

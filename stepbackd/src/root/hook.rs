@@ -1,9 +1,11 @@
 //! What agents tell of their work: a checkpoint at the start and the end of each turn, and before a command that may destroy
 //! work. No scan: what events have told until now is captured.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use stepback_engine::checkpoint::Trigger;
+use stepback_engine::conversation::{Agent, SessionId, Until};
 use stepback_engine::engine::{TurnLabel, Why};
 use stepback_engine::time::Time;
 use stepback_proto::{Failure, Hook, HookEvent, SAVE_PATIENCE, Tool};
@@ -12,14 +14,22 @@ use crate::convert;
 use crate::named;
 use crate::root::actor::Actor;
 use crate::root::capture::Extent;
+use crate::root::job::Heard;
 use crate::root::now;
 
 impl Actor {
-    /// Takes what a hook told at `received`.
+    /// Takes what a hook told.
     ///
     /// # Errors
     /// When the present couldn't be saved.
-    pub(super) fn hook(&mut self, hook: Hook, received: Instant) -> Result<(), Failure> {
+    pub(super) fn hook(&mut self, heard: Heard) -> Result<(), Failure> {
+        let Heard {
+            hook,
+            received,
+            transcript_bytes,
+            waits,
+            waiting: _,
+        } = heard;
         let Hook {
             agent,
             session,
@@ -30,18 +40,28 @@ impl Actor {
         self.turns.heard(&agent, &session, pid);
         // A transcript whose path says nothing is looked for like those that aren't told of.
         let transcript = transcript.and_then(|path| named::absolute(&path, "a transcript").ok());
+        let until = until(&agent, &session, transcript.as_ref().zip(transcript_bytes));
         if let (Some(engine), Some(seen)) = (&mut self.engine, convert::seen(&agent, &session, transcript)) {
             engine.note_seen(seen);
         }
         let result = match event {
             HookEvent::SessionStart => Ok(()),
-            HookEvent::TurnStart { prompt, id } => self.turn_starts(&agent, &session, prompt, id),
+            HookEvent::TurnStart { prompt, id } => {
+                let started = self.turn_starts(&agent, &session, (prompt, id), until);
+                self.root.turn_starts.over(&agent, &session);
+                started
+            }
             HookEvent::ToolStart(tool) => {
                 self.turn_goes_on(&agent, &session);
                 self.turns.uses(&agent, &session, &tool.name);
                 if tool.destructive {
                     self.save_before_command(&agent, &session, received)
                 } else {
+                    if waits && tool.writes && received.elapsed() > SAVE_PATIENCE {
+                        let (from, to) = since(received);
+                        let reason = format!("{agent} began to work before the start of its turn was saved");
+                        self.unprotected(from, to, &reason);
+                    }
                     Ok(())
                 }
             }
@@ -65,8 +85,8 @@ impl Actor {
         &mut self,
         agent: &str,
         session: &str,
-        prompt: Option<String>,
-        id: Option<String>,
+        (prompt, id): (Option<String>, Option<String>),
+        until: Option<Until>,
     ) -> Result<(), Failure> {
         if self.turns.is_told_again(agent, session, id.as_deref()) {
             return Ok(());
@@ -87,7 +107,7 @@ impl Actor {
             tools: Vec::new(),
         };
         self.turns.begin(label.clone(), id);
-        let n = self.capture_turn(Trigger::TurnStart, Some(label))?;
+        let n = self.capture_turn(Trigger::TurnStart, Some(label), until)?;
         if let Some(n) = n {
             self.turns.started_at(n);
         }
@@ -118,7 +138,7 @@ impl Actor {
         };
         let label = self.label(agent, session, n, None);
         self.turns.begin(label, None);
-        self.turns.started_at(start);
+        self.turns.goes_on_from(start);
     }
 
     /// Ends the session's open turn. One that was begun under an earlier daemon is known by its checkpoints; an agent that
@@ -135,7 +155,7 @@ impl Actor {
             }
             (None, last) => self.label(agent, session, last.map_or(1, |(n, _)| n + 1), prompt),
         };
-        let n = self.capture_turn(Trigger::TurnEnd, Some(label))?;
+        let n = self.capture_turn(Trigger::TurnEnd, Some(label), None)?;
         if let (Some(turn), Some(n)) = (turn, n) {
             let captured = turn.start.map_or(0, |start| self.changed_between(start, n));
             self.turns.compare(&turn, captured);
@@ -164,22 +184,46 @@ impl Actor {
     /// waited for it, the status says so.
     fn save_before_command(&mut self, agent: &str, session: &str, received: Instant) -> Result<(), Failure> {
         let label = self.turns.of(agent, session).map(|turn| turn.label.clone());
-        let saved = self.capture_turn(Trigger::BeforeCommand, label);
-        let late = received.elapsed();
-        if saved.is_err() || late > SAVE_PATIENCE {
-            let to = now();
-            let length = i64::try_from(late.as_nanos()).unwrap_or(i64::MAX);
-            let from = Time(to.0.saturating_sub(length.max(1)));
+        let saved = self.capture_turn(Trigger::BeforeCommand, label, None);
+        self.note_if_unsaved(agent, received, saved.is_ok());
+        saved.map(drop)
+    }
+
+    /// Likewise for a command of an agent that works in another root: what is pending here.
+    pub(super) fn save_before_foreign_command(
+        &mut self,
+        agent: &str,
+        received: Instant,
+    ) -> Result<(), Failure> {
+        let why = Why {
+            turn: self.turns.label(),
+            ..Why::plain(Trigger::BeforeCommand)
+        };
+        let saved = self.capture_as(&why, Extent::Pending);
+        self.note_if_unsaved(agent, received, saved.is_ok());
+        self.publish();
+        saved.map(drop)
+    }
+
+    fn note_if_unsaved(&mut self, agent: &str, received: Instant, saved: bool) {
+        if !saved || received.elapsed() > SAVE_PATIENCE {
+            let (from, to) = since(received);
             self.note_unsaved(from, to, agent);
         }
-        saved.map(drop)
     }
 
     /// An agent ran a command that may destroy work, and nothing was saved before. Agent and daemon may both tell of it.
     pub(super) fn note_unsaved(&mut self, from: Time, to: Time, agent: &str) {
-        tracing::warn!(root = %self.root.id, "{agent}: a command that may destroy work ran before the tree was saved");
-        let reason = format!("{agent} ran a command that may destroy work before the tree was saved");
-        self.gaps.add_or_extend(from, to, &reason);
+        self.unprotected(
+            from,
+            to,
+            &format!("{agent} ran a command that may destroy work before the tree was saved"),
+        );
+    }
+
+    fn unprotected(&mut self, from: Time, to: Time, reason: &str) {
+        tracing::warn!(root = %self.root.id, "{reason}");
+        self.gaps.add_or_extend(from, to, reason);
     }
 
     /// Turns of those whose process is gone have ended.
@@ -191,7 +235,12 @@ impl Actor {
     }
 
     /// A checkpoint of all that has happened until now; its number, or `None` when the root is being let go.
-    fn capture_turn(&mut self, trigger: Trigger, turn: Option<TurnLabel>) -> Result<Option<u64>, Failure> {
+    fn capture_turn(
+        &mut self,
+        trigger: Trigger,
+        turn: Option<TurnLabel>,
+        until: Option<Until>,
+    ) -> Result<Option<u64>, Failure> {
         let by_events = self.indexed && self.poll.is_none() && self.wait_for_events();
         let extent = if by_events {
             Extent::PendingIfAny
@@ -200,6 +249,7 @@ impl Actor {
         };
         let why = Why {
             turn,
+            until,
             ..Why::plain(trigger)
         };
         Ok(self.capture_as(&why, extent)?.map(|captured| captured.id))
@@ -239,4 +289,24 @@ impl Actor {
             .filter(|path| engine.captures(path));
         edits.count() as u64
     }
+}
+
+/// What was said until now, by the transcript and its length then.
+fn until(agent: &str, session: &str, transcript: Option<(&PathBuf, u64)>) -> Option<Until> {
+    let (path, bytes) = transcript?;
+    Some(Until {
+        session: SessionId {
+            agent: Agent::of_name(agent)?,
+            session: session.to_owned(),
+        },
+        path: path.clone(),
+        bytes,
+    })
+}
+
+/// The time from a moment to now, never nothing.
+fn since(moment: Instant) -> (Time, Time) {
+    let to = now();
+    let length = i64::try_from(moment.elapsed().as_nanos()).unwrap_or(i64::MAX);
+    (Time(to.0.saturating_sub(length.max(1))), to)
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use stepback_engine::conversation::Mode;
@@ -10,7 +11,7 @@ use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::restore::PlanId;
 use stepback_engine::time::Time;
-use stepback_proto::Hook;
+use stepback_proto::{Failure, Hook};
 
 use crate::locks::Held;
 use crate::outlet::Outlet;
@@ -120,8 +121,17 @@ pub enum Job {
     ExportPatch(Select),
     /// A checkpoint as a tar.
     ExportTar(Select),
-    /// What an agent is doing, and when its word came.
-    Hook(Box<Hook>, Instant),
+    /// What an agent is doing.
+    Hook(Box<Heard>),
+    /// An agent at work in another root is about to run a command that may destroy work here.
+    SaveBefore {
+        /// Which.
+        agent: String,
+        /// When its word came.
+        received: Instant,
+        /// Is told when it is saved, or why not.
+        waiting: Sender<Result<(), Failure>>,
+    },
     /// An agent ran a command that may destroy work, after it had waited for the save in vain.
     Unsaved {
         /// Since when it waited.
@@ -142,6 +152,21 @@ pub enum Job {
         /// Other roots that hold one of them.
         also_in: Vec<PathBuf>,
     },
+}
+
+/// A word of an agent's.
+#[derive(Debug)]
+pub struct Heard {
+    /// What it says.
+    pub hook: Hook,
+    /// When it came.
+    pub received: Instant,
+    /// How long the transcript that it names was then, in bytes.
+    pub transcript_bytes: Option<u64>,
+    /// The agent waits until it was taken.
+    pub waits: bool,
+    /// Whoever answers the agent, and has more to do before.
+    pub waiting: Option<Sender<Result<(), Failure>>>,
 }
 
 /// How a diff is told.

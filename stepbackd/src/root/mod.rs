@@ -11,6 +11,7 @@
 //! | `perform` | each job, on the engine |
 //! | `hook` | what agents tell of their work |
 //! | `turns` | whose turn it is |
+//! | `turn_starts` | the starts of turns that aren't saved yet |
 //! | `report` | what the actor tells of itself: status and events |
 //! | `absence` | what becomes of a root that goes away and comes back |
 //! | `fallen` | what becomes of a root whose actor died |
@@ -41,6 +42,7 @@ mod pressure;
 mod reconcile;
 mod report;
 mod sight;
+mod turn_starts;
 mod turns;
 
 use std::path::PathBuf;
@@ -59,6 +61,7 @@ use stepback_proto::{Backend, Drift, RootLine, RootState, RootStatus, WirePath};
 pub use crate::root::fallen::fallen;
 use crate::root::looks::Looks;
 use crate::root::mailbox::{End, Mailbox};
+use crate::root::turn_starts::TurnStarts;
 
 /// What is said to be done while an operation writes below a root.
 pub const PUTTING_BACK: &str = "putting back";
@@ -84,6 +87,8 @@ pub struct Root {
     unheard: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
     looks: Looks,
+    /// Turns of agents whose start isn't saved yet.
+    pub turn_starts: TurnStarts,
 }
 
 /// What the actor told of itself last.
@@ -172,7 +177,17 @@ impl Root {
             unheard: AtomicU64::new(0),
             thread: Mutex::new(None),
             looks: Looks::default(),
+            turn_starts: TurnStarts::default(),
         }
+    }
+
+    /// Whether it is protected, by what its actor told last: what is pending can be captured.
+    pub fn can_capture(&self) -> bool {
+        let state = lock(&self.known).status.state;
+        matches!(
+            state,
+            RootState::Watching | RootState::Polling | RootState::Degraded
+        )
     }
 
     /// How it is. Waits for `patience` at most, and only until the actor has opened its store for the first time.

@@ -182,7 +182,12 @@ pub fn perform(engine: &mut Engine, job: &Job, cx: &Context<'_>, out: &mut Outle
             }
         }
         // These end the actor, or need its status or settings: it does them itself.
-        Job::Detach { .. } | Job::Verify | Job::Hook(..) | Job::Unsaved { .. } | Job::Prune { .. } => {
+        Job::Detach { .. }
+        | Job::Verify
+        | Job::Hook(_)
+        | Job::SaveBefore { .. }
+        | Job::Unsaved { .. }
+        | Job::Prune { .. } => {
             let failure = convert::fail(FailureKind::Internal, "a job that the actor does itself", "");
             return Err(JobError::Failure(failure));
         }
@@ -239,7 +244,7 @@ fn save(
             trigger: Trigger::Save,
             label,
             pin,
-            turn: None,
+            ..Why::plain(Trigger::Save)
         },
         cx,
     )?;

@@ -48,6 +48,8 @@ pub struct Turn {
     edits: u64,
     /// Tool calls of any kind.
     calls: u64,
+    /// It was begun under an earlier daemon: not all of it was heard.
+    goes_on: bool,
 }
 
 impl Turns {
@@ -113,6 +115,7 @@ impl Turns {
             start: None,
             edits: 0,
             calls: 0,
+            goes_on: false,
         });
         // Of so many, the first will hardly be told the end of.
         let surplus = self.open.len().saturating_sub(SESSIONS_MAX);
@@ -130,6 +133,13 @@ impl Turns {
     pub fn started_at(&mut self, n: u64) {
         if let Some(turn) = self.open.last_mut() {
             turn.start = Some(n);
+        }
+    }
+
+    /// The turn opened last was begun under an earlier daemon, with that checkpoint.
+    pub fn goes_on_from(&mut self, n: u64) {
+        if let Some(turn) = self.open.last_mut() {
+            (turn.start, turn.goes_on) = (Some(n), true);
         }
     }
 
@@ -179,7 +189,7 @@ impl Turns {
     /// remembered; but nothing is said of changes while another turn was open, which may have made them.
     pub fn compare(&mut self, turn: &Turn, captured: u64) {
         let unseen = turn.edits > 0 && captured == 0;
-        let untold = turn.calls == 0 && captured > 0 && self.open.is_empty();
+        let untold = turn.calls == 0 && !turn.goes_on && captured > 0 && self.open.is_empty();
         if unseen || untold {
             let drift = self.drift.get_or_insert(Drift {
                 tool_calls: 0,

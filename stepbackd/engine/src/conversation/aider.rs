@@ -2,6 +2,7 @@
 //! is one.
 
 use std::io;
+use std::path::PathBuf;
 
 use super::fork::Way;
 use super::look::Look;
@@ -28,6 +29,10 @@ impl Adapter for Aider {
             files,
             ..Found::default()
         }])
+    }
+
+    fn began(&self, _: &serde_json::Value) -> Option<PathBuf> {
+        None
     }
 
     fn resume(&self, _: &str) -> String {

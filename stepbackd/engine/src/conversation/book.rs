@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use super::look::{Caches, Dirs, Look, is_not_there, is_plain, open, real, stamp};
 use super::read::{self, ReadError};
 use super::record::Kept;
-use super::{Agent, Found, Homes, Seen, SessionId, sqlite};
+use super::{Agent, Found, Homes, Seen, SessionId, Until, sqlite};
 use crate::error::Result;
 use crate::path::TreePath;
 use crate::root::DirHandle;
@@ -26,12 +27,15 @@ const SESSIONS_MAX: usize = 64;
 const COARSE_NS: i64 = 20_000_000;
 /// So many hooks are remembered.
 const SEEN_MAX: usize = 256;
+/// So many directories of one agent are looked at.
+const HOMES_MAX: usize = 8;
 
 /// What is known of the sessions of a root.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// When the last look was that missed no session, by agent; until there was one, what that began with.
-    looked: BTreeMap<Agent, Time>,
+    /// When the last look was that missed no session, by agent and its directory; until there was one, what that began
+    /// with.
+    looked: BTreeMap<(Agent, PathBuf), Time>,
     seeded: bool,
     /// As recorded last.
     known: BTreeMap<SessionId, Kept>,
@@ -58,6 +62,23 @@ pub(crate) struct Wish<'a> {
     pub wanted: &'a [SessionId],
     /// Nothing but those.
     pub only_wanted: bool,
+    /// Of this session nothing later.
+    pub until: Option<&'a Until>,
+}
+
+/// A directory of an agent.
+struct Home {
+    dir: PathBuf,
+    /// It isn't the one that the daemon knows.
+    is_other: bool,
+}
+
+/// What an agent's directory is looked at with.
+struct Place<'a> {
+    agent: Agent,
+    home: &'a Home,
+    handle: &'a DirHandle,
+    dirs: &'a Dirs<'a>,
 }
 
 impl Book {
@@ -135,63 +156,120 @@ impl Book {
             if wish.only_wanted && !wish.wanted.iter().any(|id| id.agent == agent) {
                 continue;
             }
-            let Some(dir) = wish.homes.dir(agent, wish.root) else {
-                continue;
-            };
-            let Ok(handle) = DirHandle::open_root(&dir) else {
-                continue;
-            };
-            let dirs = Dirs::new(&handle);
-            let since = *self.looked.entry(agent).or_insert(wish.since);
-            let found = match self.find(agent, &dir, (&handle, &dirs), wish) {
-                Ok(found) => found,
-                Err(e) => {
-                    self.notes.insert(agent, e.to_string());
-                    continue;
-                }
-            };
-            let mut missed = false;
-            for found in found {
-                let id = SessionId {
-                    agent,
-                    session: found.session.clone(),
-                };
-                if !is_plain(&id.session) {
-                    // It couldn't be named in a command.
-                    continue;
-                }
-                let wanted = wish.wanted.contains(&id);
-                let active = !wish.only_wanted && self.is_active(&id, &found, &dirs, since);
-                if !wanted && !active {
-                    continue;
-                }
-                if all.len() == SESSIONS_MAX {
-                    missed = true;
-                    continue;
-                }
-                match self.keep(&id, &found, &dir, &handle, wish, &mut budget, writer)? {
-                    Ok(kept) => all.push(kept),
-                    Err(e) => {
-                        missed = true;
-                        self.notes.insert(agent, format!("session {}: {e}", id.session));
-                    }
-                }
-            }
-            // What was missed is as active at the next look as it is now.
-            if !wish.only_wanted && !missed {
-                self.looked.insert(agent, wish.now);
+            for home in self.homes(agent, wish) {
+                self.look_in(agent, &home, wish, (&mut budget, writer), &mut all)?;
             }
         }
         Ok(all)
     }
 
-    fn find(
+    /// The directories of an agent: the one that the daemon knows, then those of transcripts that hooks told of, now or
+    /// before.
+    fn homes(&mut self, agent: Agent, wish: &Wish<'_>) -> Vec<Home> {
+        let mut homes: Vec<Home> = wish
+            .homes
+            .dir(agent, wish.root)
+            .into_iter()
+            .map(known_home)
+            .collect();
+        let recorded = self.known.values().filter(|kept| kept.id.agent == agent);
+        let recorded: BTreeSet<&PathBuf> = recorded.filter_map(|kept| Some(&kept.home.as_ref()?.0)).collect();
+        let recorded = recorded.into_iter().filter_map(|home| home.canonicalize().ok());
+        let mut others: Vec<PathBuf> = recorded.collect();
+        for seen in self.seen.iter().filter(|seen| seen.agent == agent) {
+            let Some(path) = &seen.path else { continue };
+            if others.iter().any(|home| path.starts_with(home))
+                || homes.iter().any(|home| below(&home.dir, path).is_some())
+            {
+                continue;
+            }
+            match other_home(agent, path) {
+                Ok(Some(home)) => others.push(home),
+                // It isn't written yet.
+                Ok(None) => {}
+                Err(why) if !wish.only_wanted => {
+                    let note = format!("a hook named the transcript {}, {why}", path.display());
+                    self.notes.insert(agent, note);
+                }
+                Err(_) => {}
+            }
+        }
+        for dir in others {
+            if homes.len() < HOMES_MAX && homes.iter().all(|home| home.dir != dir) {
+                homes.push(Home { dir, is_other: true });
+            }
+        }
+        homes
+    }
+
+    /// Looks at one directory of an agent, as [`Self::look`] does at all.
+    fn look_in(
         &mut self,
         agent: Agent,
-        dir: &Path,
-        (handle, dirs): (&DirHandle, &Dirs<'_>),
+        home: &Home,
         wish: &Wish<'_>,
-    ) -> io::Result<Vec<Found>> {
+        (budget, writer): (&mut u64, &ObjectWriter<'_>),
+        all: &mut Vec<Kept>,
+    ) -> Result<()> {
+        let Ok(handle) = DirHandle::open_root(&home.dir) else {
+            return Ok(());
+        };
+        let dirs = Dirs::new(&handle);
+        let place = Place {
+            agent,
+            home,
+            handle: &handle,
+            dirs: &dirs,
+        };
+        let key = (agent, home.dir.clone());
+        let since = *self.looked.entry(key.clone()).or_insert(wish.since);
+        let found = match self.find(&place, wish) {
+            Ok(found) => found,
+            Err(e) => {
+                self.notes.insert(agent, e.to_string());
+                return Ok(());
+            }
+        };
+        let mut missed = false;
+        for found in found {
+            let id = SessionId {
+                agent,
+                session: found.session.clone(),
+            };
+            // One with another name couldn't be named in a command. One that is a copy of another directory's is that one's.
+            if !is_plain(&id.session) || all.iter().any(|kept| kept.id == id) {
+                continue;
+            }
+            let until = wish.until.filter(|until| until.session == id);
+            if until.is_some_and(|until| until.bytes == 0) {
+                continue;
+            }
+            let wanted = wish.wanted.contains(&id);
+            let active = !wish.only_wanted && self.is_active(&id, &found, &dirs, since);
+            if !wanted && !active {
+                continue;
+            }
+            if all.len() == SESSIONS_MAX {
+                missed = true;
+                continue;
+            }
+            match self.keep(&id, &found, &place, wish, budget, writer)? {
+                Ok(kept) => all.push(kept),
+                Err(e) => {
+                    missed = true;
+                    self.notes.insert(agent, format!("session {}: {e}", id.session));
+                }
+            }
+        }
+        // What was missed is as active at the next look as it is now.
+        if !wish.only_wanted && !missed {
+            self.looked.insert(key, wish.now);
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, place: &Place<'_>, wish: &Wish<'_>) -> io::Result<Vec<Found>> {
+        let (agent, dir) = (place.agent, place.home.dir.as_path());
         let known = &self.known;
         let knows = |path: &TreePath| {
             let mut of_agent = known.values().filter(|kept| kept.id.agent == agent);
@@ -202,20 +280,29 @@ impl Book {
             root: wish.root,
             now: wish.now,
             thorough: wish.thorough,
-            handle,
-            dirs,
+            handle: place.handle,
+            dirs: place.dirs,
             caches: &mut self.caches,
             known: &knows,
         };
-        let mut all = agent.adapter().find(&mut look)?;
+        let adapter = agent.adapter();
+        let mut all = Vec::new();
+        for found in adapter.find(&mut look)? {
+            add(&mut all, found);
+        }
         for seen in self.seen.iter().filter(|seen| seen.agent == agent) {
             let Some(path) = &seen.path else { continue };
             if let Some(path) = below(dir, path)
                 && is_plain(&seen.session)
                 && !all.iter().any(|found| found.session == seen.session)
-                && open(handle, &path).is_ok()
+                && open(place.handle, &path).is_ok()
             {
-                all.push(agent.adapter().told(&mut look, &seen.session, path)?);
+                let began = look.began(&path, |record| adapter.began(record));
+                let mut found = adapter.told(&mut look, &seen.session, path)?;
+                if found.cwd.as_os_str().is_empty() {
+                    found.cwd = began.unwrap_or_else(|| wish.root.to_owned());
+                }
+                all.push(found);
             }
         }
         Ok(all)
@@ -257,26 +344,25 @@ impl Book {
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one call; what is gathered for it has no name"
-    )]
     fn keep(
         &self,
         id: &SessionId,
         found: &Found,
-        dir: &Path,
-        handle: &DirHandle,
+        place: &Place<'_>,
         wish: &Wish<'_>,
         budget: &mut u64,
         writer: &ObjectWriter<'_>,
     ) -> Result<io::Result<Kept>> {
+        let (dir, handle) = (place.home.dir.as_path(), place.handle);
         let mut kept = Kept {
             id: id.clone(),
             cwd: AbsolutePath(found.cwd.clone()),
+            home: place.home.is_other.then(|| AbsolutePath(dir.to_owned())),
             parts: Vec::new(),
             partial: false,
         };
+        let until = wish.until.filter(|until| until.session == *id);
+        let until = until.and_then(|until| Some((below(dir, &until.path)?, until.bytes)));
         let known = self.known.get(id);
         for path in &found.files {
             let file = match open(handle, path) {
@@ -288,7 +374,9 @@ impl Book {
                     return Ok(Err(io::Error::new(e.kind(), on)));
                 }
             };
-            let part = read::file(file, path, known, wish.thorough, budget, writer);
+            let limit = until.as_ref().filter(|(until, _)| until == path);
+            let limit = limit.map(|(_, bytes)| *bytes);
+            let part = read::file(file, path, limit, known, wish.thorough, budget, writer);
             match part.map_err(|e| e.on(&dir.join(path.as_path()))) {
                 Ok((part, whole)) => {
                     kept.partial |= !whole;
@@ -308,6 +396,39 @@ impl Book {
             Err(ReadError::Store(e)) => return Err(e),
         }
         Ok(Ok(kept))
+    }
+}
+
+/// One session may have files in several places.
+fn add(all: &mut Vec<Found>, found: Found) {
+    match all.iter_mut().find(|known| known.session == found.session) {
+        Some(known) => {
+            let new = found.files.into_iter().filter(|file| !known.files.contains(file));
+            let new: Vec<TreePath> = new.collect();
+            known.files.extend(new);
+        }
+        None => all.push(found),
+    }
+}
+
+const fn known_home(dir: PathBuf) -> Home {
+    Home { dir, is_other: false }
+}
+
+/// The directory of an agent in which a transcript lies that a hook told of; `None` as long as nothing is there.
+fn other_home(agent: Agent, transcript: &Path) -> std::result::Result<Option<PathBuf>, &'static str> {
+    let real = transcript.parent().and_then(real);
+    let (Some(Ok(above)), Some(name)) = (real, transcript.file_name()) else {
+        return Ok(None);
+    };
+    let home = agent.adapter().home_of(&above.join(name));
+    let home = home.ok_or("which isn't where this agent keeps them")?;
+    match home.metadata() {
+        Ok(metadata) if metadata.uid() != nix::unistd::geteuid().as_raw() => {
+            Err("in a directory of another user")
+        }
+        Ok(_) => Ok(Some(home)),
+        Err(_) => Ok(None),
     }
 }
 

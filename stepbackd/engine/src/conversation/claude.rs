@@ -3,7 +3,9 @@
 //! characters; it can't be read back, so the records say where a session runs.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
+use super::homes::above;
 use super::look::{Head, Look};
 use super::{Adapter, Found};
 use crate::path::TreePath;
@@ -44,9 +46,20 @@ impl Adapter for Claude {
         Ok(Found {
             files: files_of(look, session, transcript)?,
             session: session.to_owned(),
-            cwd: look.root.to_owned(),
             ..Found::default()
         })
+    }
+
+    fn began(&self, record: &serde_json::Value) -> Option<PathBuf> {
+        head_of(record).map(|head| head.cwd)
+    }
+
+    fn home_of(&self, transcript: &Path) -> Option<PathBuf> {
+        above(transcript, &["projects", ""])
+    }
+
+    fn home_variable(&self) -> Option<&'static str> {
+        Some("CLAUDE_CONFIG_DIR")
     }
 
     fn resume(&self, session: &str) -> String {

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::book::below;
+use super::homes::above;
 use super::look::{HEADS_BYTES_MAX, Head, Look};
 use super::{Adapter, Found, Table, jsonl};
 use crate::path::TreePath;
@@ -54,10 +55,21 @@ impl Adapter for Codex {
         Ok(Found {
             tables: projection(look, session),
             session: session.to_owned(),
-            cwd: look.root.to_owned(),
             files: vec![transcript],
             ..Found::default()
         })
+    }
+
+    fn began(&self, record: &Value) -> Option<PathBuf> {
+        head_of(record).map(|head| head.cwd)
+    }
+
+    fn home_of(&self, transcript: &Path) -> Option<PathBuf> {
+        above(transcript, &["sessions", "", "", ""])
+    }
+
+    fn home_variable(&self) -> Option<&'static str> {
+        Some("CODEX_HOME")
     }
 
     fn resume(&self, session: &str) -> String {
@@ -217,7 +229,7 @@ fn day_of(time: Time) -> String {
 }
 
 /// All rollouts there are.
-fn all_rollouts(sessions: &Path) -> Vec<std::path::PathBuf> {
+fn all_rollouts(sessions: &Path) -> Vec<PathBuf> {
     let mut todo = vec![(sessions.to_owned(), 0)];
     let mut found = Vec::new();
     while let Some((dir, depth)) = todo.pop() {

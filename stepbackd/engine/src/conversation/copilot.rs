@@ -2,8 +2,9 @@
 //! (which says where it runs), and side files. Lock files aren't part of it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::homes::above;
 use super::look::{Head, Look};
 use super::{Adapter, Found};
 use crate::path::TreePath;
@@ -35,6 +36,19 @@ impl Adapter for Copilot {
             });
         }
         Ok(found)
+    }
+
+    fn began(&self, record: &serde_json::Value) -> Option<PathBuf> {
+        let context = record.get("data")?.get("context")?;
+        context.get("cwd")?.as_str().map(PathBuf::from)
+    }
+
+    fn home_of(&self, transcript: &Path) -> Option<PathBuf> {
+        above(transcript, &["session-state", ""])
+    }
+
+    fn home_variable(&self) -> Option<&'static str> {
+        Some("COPILOT_HOME")
     }
 
     fn resume(&self, session: &str) -> String {

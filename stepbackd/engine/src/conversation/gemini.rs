@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::homes::above;
 use super::look::{Head, Look};
 use super::{Adapter, Found};
+use crate::path::TreePath;
 
 pub(super) struct Gemini;
 
@@ -54,6 +56,33 @@ impl Adapter for Gemini {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Its records don't say where it runs, the list of projects does.
+    fn told(&self, look: &mut Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
+        let text = look.read_small("projects.json")?.unwrap_or_default();
+        let projects: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let name = transcript.parts().nth(1).unwrap_or_default().to_vec();
+        let projects = projects.get("projects").and_then(Value::as_object);
+        let cwd = projects
+            .into_iter()
+            .flatten()
+            .find(|(_, known)| known.as_str().is_some_and(|known| known.as_bytes() == name))
+            .map(|(cwd, _)| PathBuf::from(cwd));
+        Ok(Found {
+            session: session.to_owned(),
+            cwd: cwd.unwrap_or_default(),
+            files: vec![transcript],
+            ..Found::default()
+        })
+    }
+
+    fn began(&self, _: &Value) -> Option<PathBuf> {
+        None
+    }
+
+    fn home_of(&self, transcript: &Path) -> Option<PathBuf> {
+        above(transcript, &["tmp", "", "chats"])
     }
 
     fn resume(&self, session: &str) -> String {

@@ -1,6 +1,7 @@
 //! goose. One SQLite database for all projects, `sessions/sessions.db`: a row of `sessions`, and its rows of `messages`.
 
 use std::io;
+use std::path::PathBuf;
 
 use rusqlite::Connection;
 
@@ -19,6 +20,10 @@ impl Adapter for Goose {
         look.rows(DATABASE, sessions)
     }
 
+    fn began(&self, _: &serde_json::Value) -> Option<PathBuf> {
+        None
+    }
+
     fn resume(&self, session: &str) -> String {
         format!("goose session --resume --session-id {session}")
     }
@@ -32,7 +37,11 @@ impl Adapter for Goose {
             // Sessions of a day are counted; a number that no day reaches.
             new_id: |old, seed| {
                 let day = old.split('_').next().unwrap_or(old);
-                format!("{day}_{}", 100_000 + sqlite::number(seed) % 900_000)
+                // Several of a day may be forked at once.
+                format!(
+                    "{day}_{}",
+                    100_000 + sqlite::number(&format!("{seed} {old}")) % 900_000
+                )
             },
             prefixes: &["msg_", "chatcmpl-"],
         }

@@ -1,4 +1,7 @@
 //! Which agents run in a root, by what the system says of processes. `processes` is `/proc`.
+//!
+//! An agent's service in the background isn't at work in a directory, though it was started in one and stays there: only
+//! what it holds open counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,6 +15,11 @@ use super::Agent;
 const INTERPRETERS: &[&str] = &["node", "bun", "deno", "python", "npx", "npm", "pipx", "uv"];
 /// So many arguments are looked at for the script.
 const ARGUMENTS_MAX: usize = 6;
+
+/// What runs as an agent's service, by an argument of it.
+const SERVICE: &str = "--managed-daemon";
+/// What only keeps such a service up to date.
+const UPDATER: &str = "pid-update-loop";
 
 /// The agents of which a process has its working directory in the root, with one such process; `None`: the system doesn't
 /// say.
@@ -27,26 +35,53 @@ pub(super) fn agents(processes: &Path, root: &Path) -> Option<BTreeMap<Agent, u3
         }
         let exe = fs::read_link(dir.join("exe")).unwrap_or_default();
         let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
-        if let Some(agent) = agent_of(&exe, &arguments) {
+        if let Some(agent) = agent_of(&exe, &arguments)
+            && !has(&arguments, SERVICE)
+            && !has(&arguments, UPDATER)
+        {
             found.entry(agent).or_insert(pid);
         }
     }
     Some(found)
 }
 
-/// A process that holds one of `files` open; `None` when none does, or none can be seen.
+/// A process that holds one of `files` open; `None` when none does, or none can be seen. One that is no service comes first.
 pub(super) fn holder(processes: &Path, files: &BTreeSet<PathBuf>) -> Option<u32> {
     let own = std::process::id();
-    pids(processes)?
-        .into_iter()
-        .filter(|pid| *pid != own)
-        .find(|pid| {
-            let fds = fs::read_dir(processes.join(pid.to_string()).join("fd"));
-            fds.into_iter()
-                .flatten()
-                .flatten()
-                .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
-        })
+    let holds = |pid: &u32| {
+        let fds = fs::read_dir(processes.join(pid.to_string()).join("fd"));
+        fds.into_iter()
+            .flatten()
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
+    };
+    let all = pids(processes)?.into_iter();
+    let holders: Vec<u32> = all.filter(|pid| *pid != own).filter(holds).collect();
+    let other = holders.iter().find(|pid| !is_service(processes, **pid));
+    other.or(holders.first()).copied()
+}
+
+/// Whether a process is an agent's service in the background, which outlives those who talk to it.
+pub(super) fn is_service(processes: &Path, pid: u32) -> bool {
+    let dir = processes.join(pid.to_string());
+    let exe = fs::read_link(dir.join("exe")).unwrap_or_default();
+    let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
+    agent_of(&exe, &arguments).is_some() && has(&arguments, SERVICE)
+}
+
+/// When process `pid` began, in the system's own count; `None` when there is none, or only what its parent hasn't asked for.
+pub(super) fn start_time(processes: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(processes.join(pid.to_string()).join("stat")).ok()?;
+    // The name stands in parentheses and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let is_over = matches!(fields.next()?, "Z" | "X");
+    fields.nth(18)?.parse().ok().filter(|_| !is_over)
+}
+
+fn has(arguments: &[u8], wanted: &str) -> bool {
+    arguments
+        .split(|b| *b == 0)
+        .any(|argument| argument == wanted.as_bytes())
 }
 
 fn pids(processes: &Path) -> Option<Vec<u32>> {

@@ -37,6 +37,8 @@ pub(super) struct Caches {
     heads: HashMap<PathBuf, (u64, u64, Option<Head>)>,
     /// For each database, what it looked like and which sessions it had.
     databases: HashMap<PathBuf, (String, Vec<Found>)>,
+    /// For each transcript that a hook told of: its inode, and where it began.
+    began: HashMap<PathBuf, (u64, PathBuf)>,
     /// For each directory that isn't the root's by its name, whether it is by links.
     by_links: HashMap<PathBuf, bool>,
     /// One of them is where nothing answers: no others are looked at.
@@ -244,6 +246,25 @@ impl Look<'_> {
             })
         });
         head.filter(|head| self.is_ours(&head.cwd))
+    }
+
+    /// Where the session of a transcript began, be that here or elsewhere, by the first record that says it.
+    pub fn began(
+        &mut self,
+        path: &TreePath,
+        each: impl Fn(&serde_json::Value) -> Option<PathBuf>,
+    ) -> Option<PathBuf> {
+        let stat = self.stat(path).filter(|stat| stat.kind == FileType::File)?;
+        let place = self.dir.join(path.as_path());
+        if let Some((ino, began)) = self.caches.began.get(&place)
+            && *ino == stat.ino
+        {
+            return Some(began.clone());
+        }
+        let file = open(self.handle, path).ok()?;
+        let began = jsonl::first(file, HEADS_BYTES_MAX, each).ok().flatten()?;
+        self.caches.began.insert(place, (stat.ino, began.clone()));
+        Some(began)
     }
 
     /// The sessions of the root in a database; asked only when it changed.

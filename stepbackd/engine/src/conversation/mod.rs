@@ -18,6 +18,8 @@
 //! | `sqlite` | the rows of one session in a store of many |
 //! | `jsonl` | lines of JSON |
 //! | `live` | which agents run in the root |
+//! | `told` | the processes that hooks told of |
+//! | `homes` | the directories that agents keep their sessions in |
 //!
 //! An agent that runs keeps its conversation in memory and appends to its file. So its files are left alone; a new
 //! process that resumes reads what was put back.
@@ -32,6 +34,7 @@ mod copilot;
 mod fork;
 mod gemini;
 mod goose;
+mod homes;
 mod jsonl;
 mod live;
 mod look;
@@ -42,6 +45,7 @@ mod qwen;
 mod read;
 pub(crate) mod record;
 mod sqlite;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -52,8 +56,10 @@ use serde::{Deserialize, Serialize};
 use crate::path::TreePath;
 
 pub(crate) use aider::FILES as AIDER_FILES;
+pub use homes::Homes;
 pub use plan::{Mode, Outcome, What};
 pub use record::refs_prefix;
+pub use told::Told;
 
 /// A coding agent whose conversations are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -148,28 +154,6 @@ impl Agent {
     }
 }
 
-/// Where the agents keep their sessions, and where running processes can be seen. By default nothing is known.
-#[derive(Debug, Clone, Default)]
-pub struct Homes {
-    /// The directory of each agent, as its own settings have it (`~/.claude`, `~/.codex`, ...). Not of those that keep
-    /// their conversation in the project.
-    pub dirs: BTreeMap<Agent, PathBuf>,
-    /// `/proc`. Without it nobody can say which agents run, and nothing is put back.
-    pub processes: Option<PathBuf>,
-}
-
-impl Homes {
-    /// The directory that an agent's paths are relative to; `None`: it isn't used here.
-    pub(crate) fn dir(&self, agent: Agent, root: &Path) -> Option<PathBuf> {
-        let dir = match agent {
-            Agent::Aider => root,
-            other => self.dirs.get(&other)?,
-        };
-        // Links above an agent's directory are its user's own arrangement; below it none is followed.
-        dir.canonicalize().ok()
-    }
-}
-
 /// A session of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
@@ -195,6 +179,17 @@ pub struct Seen {
     pub session: String,
     /// Its transcript, absolute, if the hook named it.
     pub path: Option<PathBuf>,
+}
+
+/// How long a session's transcript was when a hook told something: what came later isn't part of that moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Until {
+    /// Whose.
+    pub session: SessionId,
+    /// Its transcript, absolute.
+    pub path: PathBuf,
+    /// In bytes; 0: it wasn't there yet.
+    pub bytes: u64,
 }
 
 /// A session as an adapter finds it on disk.
@@ -231,14 +226,27 @@ pub(crate) trait Adapter: Sync {
     /// The sessions of the root that `look` is about.
     fn find(&self, look: &mut look::Look<'_>) -> io::Result<Vec<Found>>;
 
-    /// A session of which a hook told that this is its transcript, wherever it runs: all that belongs to it.
-    fn told(&self, look: &mut look::Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
+    /// Of a session of which a hook told that this is its transcript, wherever it runs: all that belongs to it. Where it
+    /// runs is filled in by [`Self::began`].
+    fn told(&self, _look: &mut look::Look<'_>, session: &str, transcript: TreePath) -> io::Result<Found> {
         Ok(Found {
             session: session.to_owned(),
-            cwd: look.root.to_owned(),
             files: vec![transcript],
             ..Found::default()
         })
+    }
+
+    /// Where a session began, by a record of its transcript; `None`: that record doesn't say it.
+    fn began(&self, record: &serde_json::Value) -> Option<PathBuf>;
+
+    /// The agent's directory, if a transcript at this path would be in its usual place there.
+    fn home_of(&self, _transcript: &Path) -> Option<PathBuf> {
+        None
+    }
+
+    /// The variable by which the agent is told of its directory, where that is all it needs to find a session there.
+    fn home_variable(&self) -> Option<&'static str> {
+        None
     }
 
     /// The command that resumes a session.

@@ -2,6 +2,7 @@
 //! and in other tables whatever has their `session_id`.
 
 use std::io;
+use std::path::PathBuf;
 
 use rusqlite::Connection;
 
@@ -20,6 +21,10 @@ pub(super) struct Opencode;
 impl Adapter for Opencode {
     fn find(&self, look: &mut Look<'_>) -> io::Result<Vec<Found>> {
         look.rows(DATABASE, sessions)
+    }
+
+    fn began(&self, _: &serde_json::Value) -> Option<PathBuf> {
+        None
     }
 
     fn resume(&self, session: &str) -> String {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::chunks;
 use super::put::{self, Trouble};
 use super::record::{Kept, Part, find};
-use super::{Agent, Homes, SessionId, fork, live, sqlite};
+use super::{Agent, Homes, SessionId, fork, live, look, sqlite};
 use crate::error::Result;
 use crate::path::{TreePath, for_shell};
 use crate::store::Store;
@@ -42,10 +42,13 @@ pub struct Outcome {
     pub agent: Agent,
     /// The agent's own id.
     pub session: String,
-    /// `rewind`, `fork`, `none` (it is so already), `left`.
+    /// `rewind`, `fork`, `none` (it is so already), `left`, or `ahead`: not of the target's span, and it says what came
+    /// later.
     pub action: &'static str,
-    /// Why it was left.
+    /// Why it was left, or how it is ahead.
     pub why: Option<String>,
+    /// What can be done, where that isn't to quit the agent and to come back.
+    pub hint: Option<String>,
     /// The command that goes on from there.
     pub resume: Option<String>,
     /// Its new id.
@@ -59,7 +62,64 @@ pub(crate) enum Act {
     Nothing,
     Put,
     Fork,
-    Left(String),
+    Left(Reason),
+    /// It isn't put back, and says what came after the target.
+    Ahead(Reason),
+}
+
+/// Why nothing is done with a session, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reason {
+    pub why: String,
+    pub cure: Cure,
+}
+
+/// What helps where a conversation was left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// Nothing that is known.
+    Nothing,
+    /// This, and then to put it back again; or a fork.
+    First(&'static str),
+    /// Only a fork.
+    Fork,
+    /// This.
+    Text(String),
+}
+
+/// What helps when an agent runs.
+pub(crate) const QUIT: Cure = Cure::First("quit the agent");
+/// ... and when a service of it does.
+const STOP: Cure = Cure::First("quit the agent and run `codex app-server daemon stop`");
+
+impl Reason {
+    pub fn new(why: impl Into<String>, cure: Cure) -> Self {
+        Self {
+            why: why.into(),
+            cure,
+        }
+    }
+
+    /// What people are told to do, for the conversation of this agent as of checkpoint `n`.
+    pub fn hint(&self, agent: Agent, n: u64) -> Option<String> {
+        let fork = match agent.adapter().fork_of() {
+            fork::Way::None(_) => None,
+            _ => Some("the conversation of then gets a new id, and the agent may go on running"),
+        };
+        match (&self.cure, fork) {
+            (Cure::Nothing, _) | (Cure::Fork, None) => None,
+            (Cure::Text(text), _) => Some(text.clone()),
+            (Cure::First(first), None) => Some(format!(
+                "{first}, then run `stepback rewind {n} --conversation-only`"
+            )),
+            (Cure::First(first), Some(fork)) => Some(format!(
+                "{first}, then run `stepback rewind {n} --conversation-only`; with --fork {fork}"
+            )),
+            (Cure::Fork, Some(_)) => Some(format!(
+                "with `stepback rewind {n} --conversation-only --fork` the conversation of then gets a new id"
+            )),
+        }
+    }
 }
 
 /// A session with what is to be done.
@@ -95,8 +155,50 @@ impl Cx<'_> {
             .collect()
     }
 
-    fn dir(&self, agent: Agent) -> Option<PathBuf> {
-        self.homes.dir(agent, self.root)
+    fn dir(&self, kept: &Kept) -> Option<PathBuf> {
+        self.homes.dir_of(kept, self.root)
+    }
+
+    /// Where a session began, if that is elsewhere: then it isn't this root's to put back. A directory that is gone, or has
+    /// become this one, is nobody's else.
+    fn home_of<'k>(&self, kept: &'k Kept) -> Option<&'k Path> {
+        let began = kept.cwd.0.as_path();
+        if super::is_within(began, self.root) {
+            return None;
+        }
+        match look::real(began) {
+            Some(Ok(real)) if super::is_within(&real, self.root) => None,
+            Some(Err(_)) => None,
+            Some(Ok(_)) | None => Some(began),
+        }
+    }
+
+    /// A process in which a session is being held, as far as anybody knows: one works in the root, or a hook of the session
+    /// told of it, or it has a file of the session open.
+    fn busy(
+        &self,
+        id: &SessionId,
+        running: &BTreeMap<Agent, u32>,
+        files: impl FnOnce() -> BTreeSet<PathBuf>,
+    ) -> Option<Reason> {
+        let processes = self.homes.processes.as_deref()?;
+        let name = id.agent.name();
+        if let Some(pid) = running.get(&id.agent) {
+            let why = format!("{name} is running here (process {pid})");
+            return Some(Reason::new(why, QUIT));
+        }
+        let is = |pid, what: &str| match live::is_service(processes, pid) {
+            true => Reason::new(
+                format!("a service of {name} in the background has it open (process {pid})"),
+                STOP,
+            ),
+            false => Reason::new(format!("{what} (process {pid})"), QUIT),
+        };
+        if let Some(pid) = self.homes.told.alive(id, processes) {
+            return Some(is(pid, &format!("{name} is running it")));
+        }
+        let pid = live::holder(processes, &files())?;
+        Some(is(pid, "a process has it open"))
     }
 
     /// What is to be done for each session of `target`, given what is there.
@@ -105,10 +207,10 @@ impl Cx<'_> {
         let running = processes.and_then(|processes| live::agents(processes, self.root));
         let step = |kept: &Kept| {
             let act = if kept.partial {
-                Act::Left("not all of it was kept then".into())
+                Act::Left(Reason::new("not all of it was kept then", Cure::Nothing))
             } else if fork {
                 match kept.id.agent.adapter().fork_of() {
-                    fork::Way::None(why) => Act::Left(why.into()),
+                    fork::Way::None(why) => Act::Left(Reason::new(why, Cure::Nothing)),
                     _ => Act::Fork,
                 }
             } else {
@@ -129,11 +231,9 @@ impl Cx<'_> {
         running: Option<&BTreeMap<Agent, u32>>,
     ) -> Result<Act> {
         let agent = kept.id.agent;
-        let Some(dir) = self.dir(agent) else {
-            return Ok(Act::Left(format!(
-                "the directory of {} isn't there",
-                agent.name()
-            )));
+        let Some(dir) = self.dir(kept) else {
+            let why = format!("the directory of {} isn't there", agent.name());
+            return Ok(Act::Left(Reason::new(why, Cure::Nothing)));
         };
         if let Some(present) = present
             && self.is_so(kept, present)?
@@ -141,38 +241,43 @@ impl Cx<'_> {
             return Ok(Act::Nothing);
         }
         let Some(running) = running else {
-            return Ok(Act::Left("this system doesn't say whether it is running".into()));
+            let why = "this system doesn't say whether it is running";
+            return Ok(Act::Left(Reason::new(why, Cure::Fork)));
         };
-        if let Some(pid) = running.get(&agent) {
-            return Ok(Act::Left(format!(
-                "{} is running here (process {pid})",
-                agent.name()
-            )));
+        let files = || {
+            let files = present
+                .iter()
+                .flat_map(|present| &present.parts)
+                .chain(&kept.parts);
+            files
+                .filter(|part| part.table.is_none())
+                .map(|part| dir.join(part.path.as_path()))
+                .collect()
+        };
+        if let Some(reason) = self.busy(&kept.id, running, files) {
+            return Ok(Act::Left(reason));
         }
-        let files = present
-            .iter()
-            .flat_map(|present| &present.parts)
-            .chain(&kept.parts);
-        let files: BTreeSet<PathBuf> = files
-            .filter(|part| part.table.is_none())
-            .map(|part| dir.join(part.path.as_path()))
-            .collect();
-        let holder = self
-            .homes
-            .processes
-            .as_deref()
-            .and_then(|p| live::holder(p, &files));
-        if let Some(pid) = holder {
-            return Ok(Act::Left(format!("process {pid} has it open")));
+        if let Some(began) = self.home_of(present.unwrap_or(kept)) {
+            let why = format!("it began in {}, and is only put back from there", began.display());
+            return Ok(Act::Left(Reason::new(why, Cure::Fork)));
         }
         let hindrance = agent
             .adapter()
             .hindrance(&dir, &kept.id.session, &self.lengths(kept)?);
-        Ok(hindrance.map_or(Act::Put, Act::Left))
+        Ok(hindrance.map_or(Act::Put, |why| Act::Left(Reason::new(why, Cure::Fork))))
+    }
+
+    /// Whether a session may be changed now; why not.
+    pub fn is_busy(&self, id: &SessionId) -> Option<String> {
+        let processes = self.homes.processes.as_deref();
+        let Some(running) = processes.and_then(|processes| live::agents(processes, self.root)) else {
+            return Some("nobody can say whether it is running".into());
+        };
+        self.busy(id, &running, BTreeSet::new).map(|reason| reason.why)
     }
 
     /// Whether what is there is what would be put.
-    fn is_so(&self, kept: &Kept, present: &Kept) -> Result<bool> {
+    pub fn is_so(&self, kept: &Kept, present: &Kept) -> Result<bool> {
         let real = |kept: &Kept| kept.parts.iter().filter(|part| !part.is_derived()).count();
         if real(kept) != real(present) {
             return Ok(false);
@@ -194,7 +299,7 @@ impl Cx<'_> {
     /// # Errors
     /// Those of the store.
     pub fn put(&self, kept: &Kept, present: Option<&Kept>) -> Result<Option<String>> {
-        let Some(dir) = self.dir(kept.id.agent) else {
+        let Some(dir) = self.dir(kept) else {
             return Ok(Some("its directory isn't there".into()));
         };
         match self.try_put(&dir, kept, present) {
@@ -266,7 +371,7 @@ impl Cx<'_> {
     /// # Errors
     /// Those of the store.
     pub fn fork(&self, kept: &Kept, seed: &str) -> Result<Result<String, String>> {
-        let Some(dir) = self.dir(kept.id.agent) else {
+        let Some(dir) = self.dir(kept) else {
             return Ok(Err("its directory isn't there".into()));
         };
         match fork::fork(&dir, self.store, kept, &self.lengths(kept)?, seed) {
@@ -319,7 +424,10 @@ impl Cx<'_> {
 
 /// The command that goes on with a session, from wherever people stand.
 pub(crate) fn resume(kept: &Kept, session: &str, root: &Path) -> String {
-    let command = kept.id.agent.resume(session);
+    let mut command = kept.id.agent.resume(session);
+    if let (Some(home), Some(variable)) = (&kept.home, kept.id.agent.adapter().home_variable()) {
+        command = format!("{variable}={} {command}", for_shell(&home.0));
+    }
     match &kept.cwd.0 {
         cwd if cwd == root => command,
         cwd => format!("cd {} && {command}", for_shell(cwd)),

@@ -107,8 +107,10 @@ pub(super) fn file(
         return Err(io::Error::other("it has more than one name").into());
     }
     write(&file, store, part, len, present)?;
-    if stat.mode & 0o7777 != part.mode {
-        file.set_permissions(Permissions::from_mode(part.mode))?;
+    // What its owner has closed to others since stays closed.
+    let mode = present.map_or(part.mode, |_| part.mode & stat.mode & 0o7777);
+    if stat.mode & 0o7777 != mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
     }
     file.set_times(FileTimes::new().set_modified(time(part.mtime_ns)))?;
     file.sync_all()?;

@@ -2,7 +2,9 @@
 //! chain that is broken loses all that is before the break.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
+use super::homes::above;
 use super::look::Look;
 use super::{Adapter, Found, claude};
 
@@ -34,6 +36,14 @@ impl Adapter for Qwen {
             }
         }
         Ok(found)
+    }
+
+    fn began(&self, record: &serde_json::Value) -> Option<PathBuf> {
+        claude::head_of(record).map(|head| head.cwd)
+    }
+
+    fn home_of(&self, transcript: &Path) -> Option<PathBuf> {
+        above(transcript, &["projects", "", "chats"])
     }
 
     fn resume(&self, session: &str) -> String {

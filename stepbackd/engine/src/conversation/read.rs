@@ -49,17 +49,20 @@ impl From<crate::Error> for ReadError {
     }
 }
 
-/// A file as it is now, and whether all of it could be taken.
+/// A file as it is now, or, with `until`, of that length, and whether all of it could be taken.
 pub(super) fn file(
     mut file: File,
     path: &TreePath,
+    until: Option<u64>,
     known: Option<&Kept>,
     thorough: bool,
     budget: &mut u64,
     writer: &ObjectWriter<'_>,
 ) -> Result<(Part, bool), ReadError> {
-    let stat = Stat::of(&file)?;
+    let mut stat = Stat::of(&file)?;
     check_owned(&stat)?;
+    // So it has another stamp than the whole file, which is looked at again.
+    stat.size = until.map_or(stat.size, |until| until.min(stat.size));
     if stat.size > PART_BYTES_MAX {
         return Err(io::Error::other("it is too large to be kept").into());
     }

@@ -94,8 +94,11 @@ const fn is_zero(n: &u64) -> bool {
 pub(crate) struct Kept {
     #[serde(flatten)]
     pub id: SessionId,
-    /// Where it runs.
+    /// Where it runs, or began.
     pub cwd: crate::state::AbsolutePath,
+    /// The directory that the paths of its parts are relative to, where that isn't the one that the daemon knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<crate::state::AbsolutePath>,
     /// The transcript first.
     pub parts: Vec<Part>,
     /// Some of it was too much for that moment, and hasn't been added yet: it can't be put back from here.

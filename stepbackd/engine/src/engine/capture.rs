@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::look::{Within, require_stored};
 use super::{Context, Engine};
 use crate::checkpoint::Trigger;
+use crate::conversation::Until;
 use crate::error::{Error, Result};
 use crate::head;
 use crate::node::{NotCaptured, Reason, Snapshot};
@@ -35,6 +36,8 @@ pub struct Why {
     pub pin: bool,
     /// The agent's turn that it belongs to.
     pub turn: Option<TurnLabel>,
+    /// A conversation that is kept only as far as it was when the word of this came.
+    pub until: Option<Until>,
 }
 
 /// Whose work a checkpoint holds.
@@ -61,6 +64,7 @@ impl Why {
             label: None,
             pin: false,
             turn: None,
+            until: None,
         }
     }
 

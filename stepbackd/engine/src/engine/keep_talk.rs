@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpoint, Trigger};
 use crate::conversation::book::{BURST_BYTES_MAX, Wish, records};
 use crate::conversation::complete::complete;
 use crate::conversation::record::{self, Kept};
-use crate::conversation::{Agent, Seen, SessionId};
+use crate::conversation::{Agent, Seen, SessionId, Until};
 use crate::error::{Error, Result};
 use crate::oid::Oid;
 use crate::store::{Expected, Store};
@@ -51,6 +51,7 @@ impl Engine {
         store: &Store,
         checkpoint: &Checkpoint,
         wanted: &[SessionId],
+        until: Option<&Until>,
     ) -> Vec<SessionId> {
         if !self.settings.conversations {
             return Vec::new();
@@ -70,7 +71,7 @@ impl Engine {
                 session: session.clone(),
             });
         }
-        match self.try_to_keep(store, checkpoint, &wanted) {
+        match self.try_to_keep(store, checkpoint, &wanted, until) {
             Ok(sessions) => sessions,
             Err(e) => {
                 self.note_for_all(&e);
@@ -84,6 +85,7 @@ impl Engine {
         store: &Store,
         checkpoint: &Checkpoint,
         wanted: &[SessionId],
+        until: Option<&Until>,
     ) -> Result<Vec<SessionId>> {
         let quick = [
             Trigger::Auto,
@@ -92,7 +94,7 @@ impl Engine {
             Trigger::Attach,
         ];
         let wish = (wanted, false, !quick.contains(&checkpoint.trigger));
-        let (kept, _) = self.look_at_talk(store, wish, checkpoint.time, Some(checkpoint.n))?;
+        let (kept, _) = self.look_until(store, wish, until, checkpoint.time, Some(checkpoint.n))?;
         Ok(kept.into_iter().map(|kept| kept.id).collect())
     }
 
@@ -101,7 +103,19 @@ impl Engine {
     pub(super) fn look_at_talk(
         &mut self,
         store: &Store,
+        wish: (&[SessionId], bool, bool),
+        now: Time,
+        n: Option<u64>,
+    ) -> Result<(Vec<Kept>, Option<Oid>)> {
+        self.look_until(store, wish, None, now, n)
+    }
+
+    /// As [`Self::look_at_talk`]; one of them only as far as it was at some moment.
+    fn look_until(
+        &mut self,
+        store: &Store,
         (wanted, only_wanted, thorough): (&[SessionId], bool, bool),
+        until: Option<&Until>,
         now: Time,
         n: Option<u64>,
     ) -> Result<(Vec<Kept>, Option<Oid>)> {
@@ -117,6 +131,7 @@ impl Engine {
             thorough,
             wanted,
             only_wanted,
+            until,
         };
         let kept = self.book.look(&wish, &writer)?;
         let id = self.id().to_owned();
@@ -212,7 +227,7 @@ impl Engine {
         let writer = store.writer();
         let mut added = false;
         for kept in all.iter_mut().filter(|kept| kept.partial) {
-            let dir = self.env.conversations.dir(kept.id.agent, &self.path);
+            let dir = self.env.conversations.dir_of(kept, &self.path);
             let later = self.book.known(&kept.id);
             added |= complete(kept, later, dir.as_deref(), &mut budget, (store, &writer))?;
         }

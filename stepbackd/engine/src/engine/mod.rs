@@ -44,6 +44,7 @@ mod redo_stack;
 mod rest;
 mod sessions;
 mod talk;
+mod talk_steps;
 mod watchful;
 
 use std::cell::Cell;

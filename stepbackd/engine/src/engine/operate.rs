@@ -273,10 +273,13 @@ impl Engine {
             match (operation, &prepared.entry) {
                 (Operation::Restore(..), _) => None,
                 (_, Some(entry)) => {
-                    let tree = entry.talk(store)?;
-                    self.plan_talk(store, tree, &[], true, false, cx.now)
+                    let talk = (entry.before, entry.talk(store)?);
+                    self.plan_talk(store, talk, &[], true, false, cx.now)
                 }
-                _ => self.plan_talk_of(store, prepared.target, mode, cx.now),
+                _ => {
+                    let files = !prepared.plan.steps.is_empty();
+                    self.plan_talk_at(store, prepared.target, mode, files, cx.now)
+                }
             }
         };
         Ok((prepared, talk))

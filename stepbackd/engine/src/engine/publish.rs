@@ -127,7 +127,7 @@ impl Engine {
             snapshot,
             commit: Oid::EMPTY_TREE,
         };
-        checkpoint.conversation = self.keep_talk(store, &checkpoint, sessions);
+        checkpoint.conversation = self.keep_talk(store, &checkpoint, sessions, why.until.as_ref());
         let rules = self.rules.as_ref().map(Rules::outside).unwrap_or_default();
         let id = self.id().to_owned();
         let before = (self.record.highest, self.record.position);

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use crate::conversation::plan::{Act, Cx, Step};
+use crate::conversation::plan::{Act, Cure, Cx, QUIT, Reason, Step};
 use crate::conversation::record::{self, Kept};
-use crate::conversation::{Mode, Outcome, SessionId, plan, running};
-use crate::error::{Error, Result};
+use crate::conversation::{Mode, Outcome, SessionId, plan};
+use crate::error::Result;
 use crate::oid::Oid;
 use crate::store::Store;
 use crate::time::Time;
-
-/// How far back a rewind of conversations without a target looks.
-const NEAREST_MAX: usize = 50;
 
 /// The conversations of an operation, planned.
 pub(super) struct Talk {
@@ -22,6 +19,8 @@ pub(super) struct Talk {
     /// The recorded sessions that are put back, and where they stand in the store.
     pub target: Vec<Kept>,
     pub target_tree: Oid,
+    /// The checkpoint that they are of: a rewind to it puts them back another time.
+    pub n: u64,
     /// Taken back by `redo`: every byte.
     pub exact: bool,
     /// A new id is made of it.
@@ -56,7 +55,7 @@ impl Talk {
 }
 
 impl Engine {
-    fn talk_cx<'a>(&'a self, store: &'a Store, exact: bool) -> Cx<'a> {
+    pub(super) fn talk_cx<'a>(&'a self, store: &'a Store, exact: bool) -> Cx<'a> {
         Cx {
             store,
             homes: &self.env.conversations,
@@ -65,11 +64,12 @@ impl Engine {
         }
     }
 
-    /// Plans what becomes of the conversations that a record has, or should have: `listed`. `None`: there are none.
+    /// Plans what becomes of the conversations that the record of checkpoint `n` has, or should have: `listed`. `None`:
+    /// there are none.
     pub(super) fn plan_talk(
         &mut self,
         store: &Store,
-        tree: Option<Oid>,
+        (n, tree): (u64, Option<Oid>),
         listed: &[SessionId],
         exact: bool,
         fork: bool,
@@ -78,7 +78,7 @@ impl Engine {
         if !self.settings.conversations || (tree.is_none() && listed.is_empty()) {
             return None;
         }
-        let planned = tree.map(|tree| self.try_to_plan(store, tree, exact, fork, now));
+        let planned = tree.map(|tree| self.try_to_plan(store, (n, tree), exact, fork, now));
         let why = match planned {
             Some(Ok(talk)) => return Some(talk),
             Some(Err(e)) => e.to_string(),
@@ -87,18 +87,26 @@ impl Engine {
         // Files can be put back all the same.
         let left = |id: &SessionId| Step {
             id: id.clone(),
-            act: Act::Left(why.clone()),
+            act: Act::Left(Reason::new(why.as_str(), Cure::Nothing)),
         };
         Some(Talk {
             steps: listed.iter().map(left).collect(),
             target: Vec::new(),
             target_tree: Oid::EMPTY_TREE,
+            n,
             exact,
             seed: String::new(),
         })
     }
 
-    fn try_to_plan(&mut self, store: &Store, tree: Oid, exact: bool, fork: bool, now: Time) -> Result<Talk> {
+    fn try_to_plan(
+        &mut self,
+        store: &Store,
+        (n, tree): (u64, Oid),
+        exact: bool,
+        fork: bool,
+        now: Time,
+    ) -> Result<Talk> {
         let target = record::load(store, tree)?;
         let wanted: Vec<SessionId> = target.iter().map(|kept| kept.id.clone()).collect();
         let (present, _) = self.look_at_talk(store, (&wanted, true, true), now, None)?;
@@ -107,6 +115,7 @@ impl Engine {
             steps,
             target,
             target_tree: tree,
+            n,
             exact,
             seed: format!("{} {} {tree}", self.id(), now.0),
         })
@@ -124,23 +133,7 @@ impl Engine {
         // What its record lacks still is there, as a rule. Whatever comes of it, the plan tells.
         let _ = self.complete_talk_of(store, n, u64::MAX);
         let tree = self.talk_of(n).ok().flatten();
-        self.plan_talk(store, tree, &listed, false, mode.fork, now)
-    }
-
-    /// The nearest checkpoint along `base` whose conversations aren't as they are there; the position when there is none.
-    pub(super) fn nearest_talk(&mut self, store: &Store, mode: Mode, now: Time) -> Result<u64> {
-        let position = self.record.position;
-        let position = position.ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))?;
-        let mut at = Some(position);
-        for _ in 0..NEAREST_MAX {
-            let Some(n) = at else { break };
-            let talk = self.plan_talk_of(store, n, mode, now);
-            if talk.is_some_and(|talk| !talk.is_noop()) {
-                return Ok(n);
-            }
-            at = self.checkpoint(n).ok().and_then(|c| c.base);
-        }
-        Ok(position)
+        self.plan_talk(store, (n, tree), &listed, false, mode.fork, now)
     }
 
     /// What would become of them.
@@ -152,17 +145,19 @@ impl Engine {
     fn outcome(&self, talk: &Talk, step: &Step) -> Outcome {
         let kept = record::find(&talk.target, &step.id);
         let resume = kept.map(|kept| plan::resume(kept, &step.id.session, &self.path));
-        let (action, why) = match &step.act {
+        let (action, reason) = match &step.act {
             Act::Nothing => ("none", None),
             Act::Put => ("rewind", None),
             Act::Fork => ("fork", None),
-            Act::Left(why) => ("left", Some(why.clone())),
+            Act::Left(reason) => ("left", Some(reason)),
+            Act::Ahead(reason) => ("ahead", Some(reason)),
         };
         Outcome {
             agent: step.id.agent,
             session: step.id.session.clone(),
             action,
-            why,
+            why: reason.map(|reason| reason.why.clone()),
+            hint: reason.and_then(|reason| reason.hint(step.id.agent, talk.n)),
             resume: resume.filter(|_| action != "fork"),
             fork: None,
         }
@@ -201,6 +196,7 @@ impl Engine {
                 _ => None,
             };
             if let Some(why) = left {
+                outcome.hint = Reason::new(why.as_str(), QUIT).hint(step.id.agent, talk.n);
                 (outcome.action, outcome.why) = ("left", Some(why));
             }
             outcomes.push(outcome);
@@ -246,7 +242,6 @@ impl Engine {
         let to = record::load(store, ending.to)?;
         let (present, _) = self.look_at_talk(store, (&ending.sessions, true, true), now, None)?;
         let target = if undo { &from } else { &to };
-        let running = running(&self.env.conversations, &self.path);
         let cx = self.talk_cx(store, undo || ending.exact);
         let mut notes = Vec::new();
         for id in &ending.sessions {
@@ -255,9 +250,7 @@ impl Engine {
             };
             let now = record::find(&present, id);
             let left = match now {
-                _ if running.as_ref().is_none_or(|running| running.contains(&id.agent)) => {
-                    Some("it is running, or nobody can say".to_owned())
-                }
+                _ if let Some(busy) = cx.is_busy(id) => Some(busy),
                 Some(now) if !cx.is_between(now, record::find(&from, id), record::find(&to, id))? => {
                     Some("it went on since".to_owned())
                 }

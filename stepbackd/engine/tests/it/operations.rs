@@ -248,7 +248,7 @@ fn labels_and_pins_survive_a_restart() {
         trigger: Trigger::Save,
         label: Some("good".into()),
         pin: true,
-        turn: None,
+        ..Why::plain(Trigger::Save)
     };
     let id = sandbox.capture_as(&why).unwrap().id;
     sandbox.reopen(false);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use stepback_engine::Result;
 use stepback_engine::checkpoint::Trigger;
-use stepback_engine::conversation::{Agent, Homes};
+use stepback_engine::conversation::{Agent, Homes, Told};
 use stepback_engine::engine::{
     AttachRequest, Captured, Context, Engine, Environment, Operation, Preview, Report, Scope, Select,
     Settings, Why,
@@ -218,6 +218,7 @@ pub fn homes_of(dir: &Path) -> Homes {
         ]
         .into(),
         processes: Some(dir.join("processes")),
+        told: Told::default(),
     }
 }
 

@@ -74,8 +74,7 @@ fn policy_and_quota_hold_all_year() {
                 Trigger::Auto
             },
             label: (i % name_every == 0).then(|| format!("milestone {i}")),
-            pin: false,
-            turn: None,
+            ..Why::plain(Trigger::Auto)
         };
         let captured = at_time(&mut sandbox, now, |engine, cx| {
             engine.set_budget(budget);

@@ -137,6 +137,7 @@ fn before_a_command(bench: &Bench<'_>, tree: &Tree) -> Samples {
             name: "Bash".into(),
             edits: Vec::new(),
             destructive: true,
+            writes: true,
         };
         let hook = Hook {
             agent: "claude-code".into(),

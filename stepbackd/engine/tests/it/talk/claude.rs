@@ -119,7 +119,13 @@ fn of_two_sessions_those_of_the_span_are_put_back() {
     append(&b, "{\"type\":\"last\"}\n");
     sandbox.capture_as(&Why::plain(Trigger::TurnEnd)).unwrap();
     let report = sandbox.rewind(n3);
-    assert_eq!(actions(&report), [("claude-code", ID, "rewind")]);
+    assert_eq!(
+        actions(&report),
+        [("claude-code", ID, "rewind"), ("claude-code", other_id, "ahead")]
+    );
+    // What was recorded of it last is in one record with the other's.
+    let hint = report.conversation[1].hint.as_deref().unwrap();
+    assert!(hint.starts_with("tell that agent"), "{hint}");
     assert!(
         look(&b).text.ends_with("{\"type\":\"last\"}\n"),
         "not of that span"
