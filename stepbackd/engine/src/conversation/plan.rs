@@ -127,6 +127,15 @@ impl Reason {
 pub(crate) struct Step {
     pub id: SessionId,
     pub act: Act,
+    /// What is there begins with what would be put, so that only later records go. `None`: nobody can say, as of rows.
+    pub grew: Option<bool>,
+}
+
+impl Step {
+    /// Nothing is put.
+    pub const fn without(id: SessionId, act: Act) -> Self {
+        Self { id, act, grew: None }
+    }
 }
 
 /// For planning and doing.
@@ -216,9 +225,15 @@ impl Cx<'_> {
             } else {
                 self.act(kept, find(present, &kept.id), running.as_ref())?
             };
+            let grew = match (&act, find(present, &kept.id)) {
+                (Act::Put, Some(present)) => self.grew(kept, present)?,
+                (Act::Put, None) => Some(false),
+                _ => None,
+            };
             Ok(Step {
                 id: kept.id.clone(),
                 act,
+                grew,
             })
         };
         target.iter().map(step).collect()
@@ -292,6 +307,22 @@ impl Cx<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether every file is now what it was then and more.
+    fn grew(&self, kept: &Kept, present: &Kept) -> Result<Option<bool>> {
+        for part in kept.parts.iter().filter(|part| !part.is_derived()) {
+            if part.table.is_some() {
+                return Ok(None);
+            }
+            let len = self.length(part)?;
+            let now = present.parts.iter().find(|now| now.is_at(part));
+            let now = now.map_or(&[][..], |now| &now.chunks);
+            if chunks::common(self.store, &part.chunks, now)? < len {
+                return Ok(Some(false));
+            }
+        }
+        Ok(Some(true))
     }
 
     /// Puts a session back; why it was left, if it was.

@@ -85,9 +85,9 @@ impl Engine {
             None => "its record is missing".into(),
         };
         // Files can be put back all the same.
-        let left = |id: &SessionId| Step {
-            id: id.clone(),
-            act: Act::Left(Reason::new(why.as_str(), Cure::Nothing)),
+        let left = |id: &SessionId| {
+            let reason = Reason::new(why.as_str(), Cure::Nothing);
+            Step::without(id.clone(), Act::Left(reason))
         };
         Some(Talk {
             steps: listed.iter().map(left).collect(),

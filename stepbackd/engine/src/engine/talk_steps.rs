@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use super::talk::Talk;
-use crate::checkpoint::{Checkpoint, Trigger};
+use crate::checkpoint::Checkpoint;
 use crate::conversation::plan::{Act, Cure, Reason, Step};
 use crate::conversation::record::{self, Kept};
 use crate::conversation::{Mode, SessionId, What};
@@ -104,10 +104,7 @@ impl Engine {
                 }
                 None => (format!("it began after checkpoint {n}"), tell()),
             };
-            ahead.push(Step {
-                id,
-                act: Act::Ahead(Reason::new(why, cure)),
-            });
+            ahead.push(Step::without(id, Act::Ahead(Reason::new(why, cure))));
         }
         Ok(ahead)
     }
@@ -150,42 +147,47 @@ impl Engine {
     }
 
     /// The nearest checkpoint along `base` whose conversations aren't as they are there; the position when there is none.
-    /// After a rewind of conversations alone the position has them as they were before it: one that is ahead of what is
-    /// there is passed over, so that twice goes two back.
+    /// After a rewind of conversations alone the position has them as they were before it: what is there isn't that and
+    /// more, so it is passed over, and twice goes two back.
     pub(super) fn nearest_talk(&mut self, store: &Store, mode: Mode, now: Time) -> Result<u64> {
         let position = self.record.position;
         let position = position.ok_or_else(|| Error::NoSuchCheckpoint("yet".into()))?;
+        // One of rows, of which nobody can say whether they only grew: the sessions.
         let mut nearest: Option<(u64, Vec<SessionId>)> = None;
-        let mut saved = false;
+        let mut differs = None;
         let mut at = Some(position);
         for _ in 0..NEAREST_MAX {
             let Some(n) = at else { break };
-            saved |= self.checkpoint(n).is_ok_and(|c| is_before(c.trigger));
-            if nearest.is_some() && !saved {
-                break;
-            }
-            if let Some(talk) = self.plan_talk_of(store, n, mode, now) {
-                let is_there = |step: &&Step| step.act == Act::Nothing;
-                let there: Vec<&SessionId> = talk.steps.iter().filter(is_there).map(|s| &s.id).collect();
-                let passed = |(_, ids): &(u64, Vec<SessionId>)| ids.iter().any(|id| there.contains(&id));
-                if nearest.as_ref().is_some_and(passed) {
-                    (nearest, saved) = (None, false);
-                } else if nearest.is_none() && !talk.is_noop() {
-                    nearest = Some((n, talk.put()));
-                }
-            }
             at = self.checkpoint(n).ok().and_then(|c| c.base);
+            let Some(talk) = self.plan_talk_of(store, n, mode, now) else {
+                continue;
+            };
+            let is_there = |id: &SessionId| talk.steps.iter().any(|s| s.id == *id && s.act == Act::Nothing);
+            // What is there is an earlier state than the one that seemed to be the nearest.
+            nearest = nearest.filter(|(_, sessions)| !sessions.iter().any(is_there));
+            if talk.is_noop() {
+                continue;
+            }
+            differs = differs.or(Some(n));
+            if nearest.is_some() {
+                continue;
+            }
+            let mut changes = talk
+                .steps
+                .iter()
+                .filter(|s| matches!(s.act, Act::Put | Act::Fork));
+            if changes
+                .clone()
+                .any(|step| step.act == Act::Fork || step.grew == Some(true))
+            {
+                return Ok(n);
+            }
+            if changes.any(|step| step.grew.is_none()) {
+                nearest = Some((n, talk.put()));
+            }
         }
-        Ok(nearest.map_or(position, |(n, _)| n))
+        Ok(nearest.map(|(n, _)| n).or(differs).unwrap_or(position))
     }
-}
-
-/// Made to save the present before an operation.
-const fn is_before(trigger: Trigger) -> bool {
-    matches!(
-        trigger,
-        Trigger::BeforeRewind | Trigger::BeforeRestore | Trigger::BeforeRedo | Trigger::BeforeRevert
-    )
 }
 
 fn tell() -> Cure {

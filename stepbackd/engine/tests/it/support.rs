@@ -32,6 +32,8 @@ pub struct Sandbox {
     _state: Option<tempfile::TempDir>,
     pub engine: Option<Engine>,
     progress: Progress,
+    /// What hooks told of processes.
+    pub told: Told,
 }
 
 impl Sandbox {
@@ -51,6 +53,7 @@ impl Sandbox {
             _state: state,
             engine: None,
             progress: Progress::default(),
+            told: Told::default(),
         }
     }
 
@@ -75,7 +78,9 @@ impl Sandbox {
     }
 
     pub fn environment(&self) -> Environment {
-        environment_of(&self.path())
+        let mut environment = environment_of(&self.path());
+        environment.conversations.told = self.told.clone();
+        environment
     }
 
     pub fn settings() -> Settings {

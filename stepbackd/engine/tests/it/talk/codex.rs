@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 use stepback_engine::checkpoint::Trigger;
+use stepback_engine::conversation::running;
 use stepback_engine::engine::Why;
 
-use super::support::{FORK, actions, fixture, look, schema, write};
-use crate::support::Sandbox;
+use super::support::{CONVERSATION, FORK, actions, fixture, look, schema, write};
+use crate::support::{Sandbox, homes_of};
 
 const ID: &str = "01a227d8-4fea-73e1-8693-382af8fb8a7b";
 
@@ -214,4 +215,34 @@ fn a_fork_has_its_id_wherever_the_old_one_was() {
     let new = report.conversation[0].fork.clone().unwrap();
     assert_eq!((new.len(), &new[14..15]), (36, "7"));
     assert_eq!(look(&rollout(&sandbox, &new)).text, one.replace(ID, &new));
+}
+
+/// As the interactive program starts them: a service that outlives it and keeps rollouts open, and what updates that.
+#[test]
+fn a_service_in_the_background_counts_by_what_it_holds_open() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let root = sandbox.root();
+    let file = rollout(&sandbox, ID);
+    let n1 = sandbox.turn("one\n", &file, &fixture("codex/turn1.jsonl", &root));
+    sandbox.turn("two\n", &file, &fixture("codex/turn2.jsonl", &root));
+    let exe = "/home/u/.codex/app-server-daemon/releases/0.171.0/bin/codex";
+    let updater = [exe, "app-server", "daemon", "pid-update-loop"];
+    sandbox.pretend_process(80, exe, &updater, &root);
+    let service = [exe, "app-server", "--listen", "unix://", "--managed-daemon"];
+    sandbox.pretend_process(81, exe, &service, &root);
+    assert!(running(&homes_of(&sandbox.path()), &root).unwrap().is_empty());
+    let held = sandbox.path().join("processes/81/fd/63");
+    std::os::unix::fs::symlink(&file, &held).unwrap();
+    let report = sandbox.rewind(n1);
+    assert_eq!(actions(&report), [("codex", ID, "left")]);
+    let left = &report.conversation[0];
+    assert!(left.why.as_ref().unwrap().contains("service"), "{left:?}");
+    let hint = left.hint.as_ref().unwrap();
+    assert!(
+        hint.contains("codex app-server daemon stop") && hint.contains("--fork"),
+        "{hint}"
+    );
+    std::fs::remove_file(&held).unwrap();
+    let report = sandbox.rewind_as(n1, CONVERSATION);
+    assert_eq!(actions(&report), [("codex", ID, "rewind")]);
 }

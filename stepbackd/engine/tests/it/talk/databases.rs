@@ -258,6 +258,27 @@ fn rows_of_goose_go_back_and_come_again() {
 }
 
 #[test]
+fn two_sessions_of_a_day_are_forked_at_once() {
+    let mut sandbox = Sandbox::with(|_| {});
+    let root = sandbox.root().to_str().unwrap().to_owned();
+    let database = goose(&sandbox);
+    for id in ["20261129_1", "20261129_2"] {
+        let insert = "INSERT INTO sessions (id, name, working_dir) VALUES (?1, 'demo', ?2)";
+        database.execute(insert, (id, &root)).unwrap();
+        goose_turn(&database, id, 1);
+    }
+    sandbox.write("hello.txt", "one\n");
+    let n1 = sandbox.capture().id;
+    let report = sandbox.rewind_as(n1, FORK);
+    let forks: Vec<_> = report.conversation.iter().map(|o| o.fork.clone()).collect();
+    assert!(
+        forks.iter().all(Option::is_some) && forks[0] != forks[1],
+        "{report:?}"
+    );
+    assert_eq!(dump(&database, "sessions").len(), 4);
+}
+
+#[test]
 fn a_database_in_use_is_left_alone() {
     let mut sandbox = Sandbox::with(|_| {});
     let root = sandbox.root().to_str().unwrap().to_owned();

@@ -9,3 +9,4 @@ mod faults;
 mod files;
 mod growth;
 mod support;
+mod whose;

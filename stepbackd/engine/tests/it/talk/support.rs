@@ -9,6 +9,9 @@ use stepback_engine::engine::{Operation, Report, Select};
 
 use crate::support::Sandbox;
 
+/// When pretended processes began.
+pub const BEGAN: u64 = 4321;
+
 /// Both, files, conversations.
 pub const BOTH: Mode = Mode {
     what: What::Both,
@@ -116,6 +119,14 @@ impl Sandbox {
         std::os::unix::fs::symlink(cwd, dir.join("cwd")).unwrap();
         std::os::unix::fs::symlink(exe, dir.join("exe")).unwrap();
         fs::write(dir.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+        // The 22nd field is when it began.
+        let stat = format!("{pid} (x) S 1{} {BEGAN} 0", " 0".repeat(17));
+        fs::write(dir.join("stat"), stat).unwrap();
+    }
+
+    /// It ends.
+    pub fn end_process(&self, pid: u32) {
+        fs::remove_dir_all(self.path().join("processes").join(pid.to_string())).unwrap();
     }
 }
 
