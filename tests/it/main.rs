@@ -23,6 +23,7 @@ mod git_dirs;
 mod gone_root;
 mod hooks;
 mod hooks_install;
+mod hooks_roots;
 mod hooks_wait;
 mod hostile;
 mod idle;
