@@ -206,6 +206,51 @@ mod tests {
     }
 
     #[test]
+    fn agents_directories_are_where_their_own_variables_say() {
+        let dir_of = |agent: Agent, variables: &[(&str, &str)]| {
+            let lookup = |name: &str| {
+                let all = variables.iter().chain(&[("HOME", "/h")]);
+                all.clone()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, value)| PathBuf::from(value))
+            };
+            homes(lookup).dirs.get(&agent).cloned()
+        };
+        for (agent, variables, dir) in [
+            (Agent::ClaudeCode, &[][..], "/h/.claude"),
+            (Agent::ClaudeCode, &[("CLAUDE_CONFIG_DIR", "/c")], "/c"),
+            (Agent::Codex, &[], "/h/.codex"),
+            (Agent::Codex, &[("CODEX_HOME", "/c")], "/c"),
+            (Agent::Gemini, &[], "/h/.gemini"),
+            (Agent::Gemini, &[("GEMINI_CLI_HOME", "/g")], "/g/.gemini"),
+            (Agent::Qwen, &[], "/h/.qwen"),
+            (Agent::Qwen, &[("QWEN_HOME", "/q")], "/q"),
+            (
+                Agent::Qwen,
+                &[("QWEN_HOME", "/q"), ("QWEN_RUNTIME_DIR", "/r")],
+                "/r",
+            ),
+            (Agent::Copilot, &[], "/h/.copilot"),
+            (Agent::Copilot, &[("COPILOT_HOME", "/c")], "/c"),
+            (Agent::Opencode, &[], "/h/.local/share/opencode"),
+            (Agent::Opencode, &[("XDG_DATA_HOME", "/d")], "/d/opencode"),
+            (Agent::Goose, &[], "/h/.local/share/goose"),
+            (Agent::Goose, &[("XDG_DATA_HOME", "/d")], "/d/goose"),
+            (Agent::Goose, &[("GOOSE_PATH_ROOT", "/g")], "/g/data"),
+        ] {
+            assert_eq!(
+                dir_of(agent, variables),
+                Some(PathBuf::from(dir)),
+                "{variables:?}"
+            );
+            for (name, _) in variables {
+                assert!(keeps(OsStr::new(name)), "{name} gets to the daemon");
+            }
+        }
+        assert_eq!(homes(|_| None).dirs.get(&Agent::Codex), None);
+    }
+
+    #[test]
     fn git_is_found_in_absolute_directories_only() {
         let dir = tempfile::tempdir().unwrap();
         let git = dir.path().join("git");
