@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::homes::other_home;
 use super::look::{Caches, Dirs, Look, is_not_there, is_plain, open, real, stamp};
 use super::read::{self, ReadError};
 use super::record::Kept;
@@ -413,23 +413,6 @@ fn add(all: &mut Vec<Found>, found: Found) {
 
 const fn known_home(dir: PathBuf) -> Home {
     Home { dir, is_other: false }
-}
-
-/// The directory of an agent in which a transcript lies that a hook told of; `None` as long as nothing is there.
-fn other_home(agent: Agent, transcript: &Path) -> std::result::Result<Option<PathBuf>, &'static str> {
-    let real = transcript.parent().and_then(real);
-    let (Some(Ok(above)), Some(name)) = (real, transcript.file_name()) else {
-        return Ok(None);
-    };
-    let home = agent.adapter().home_of(&above.join(name));
-    let home = home.ok_or("which isn't where this agent keeps them")?;
-    match home.metadata() {
-        Ok(metadata) if metadata.uid() != nix::unistd::geteuid().as_raw() => {
-            Err("in a directory of another user")
-        }
-        Ok(_) => Ok(Some(home)),
-        Err(_) => Ok(None),
-    }
 }
 
 /// Where a file is below an agent's directory, which may have been named through a link.

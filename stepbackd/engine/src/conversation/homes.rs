@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::look::real;
 use super::record::Kept;
 use super::{Agent, Told};
 
@@ -40,8 +42,27 @@ impl Homes {
     }
 }
 
-/// The directory `depth` levels above a file, if the names between are as `layout` has them, from the top; an empty one is
-/// any name.
+/// The directory of an agent in which a transcript lies that a hook told of; `None` as long as nothing is there.
+pub(super) fn other_home(
+    agent: Agent,
+    transcript: &Path,
+) -> std::result::Result<Option<PathBuf>, &'static str> {
+    let real = transcript.parent().and_then(real);
+    let (Some(Ok(above)), Some(name)) = (real, transcript.file_name()) else {
+        return Ok(None);
+    };
+    let home = agent.adapter().home_of(&above.join(name));
+    let home = home.ok_or("which isn't where this agent keeps them")?;
+    match home.metadata() {
+        Ok(metadata) if metadata.uid() != nix::unistd::geteuid().as_raw() => {
+            Err("in a directory of another user")
+        }
+        Ok(_) => Ok(Some(home)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The directory above a file and the directories of `layout`, which stand for names from the top; an empty one for any.
 pub(super) fn above(file: &Path, layout: &[&str]) -> Option<PathBuf> {
     let mut at = file.parent()?;
     for wanted in layout.iter().rev() {

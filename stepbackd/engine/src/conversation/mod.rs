@@ -13,6 +13,7 @@
 //! | `chunks` | transcripts in pieces that are shared as long as they only grow |
 //! | `complete` | adds to a record what was too much for its moment |
 //! | `plan` | what a rewind does to each session, and what hinders it |
+//! | `reason` | why a session is left, and what helps |
 //! | `put` | brings files and rows to a recorded state, in place |
 //! | `fork` | writes a recorded state under a new id |
 //! | `sqlite` | the rows of one session in a store of many |
@@ -43,6 +44,7 @@ pub(crate) mod plan;
 mod put;
 mod qwen;
 mod read;
+pub(crate) mod reason;
 pub(crate) mod record;
 mod sqlite;
 mod told;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use crate::conversation::plan::{Act, Cure, Cx, QUIT, Reason, Step};
+use crate::conversation::plan::{Act, Cx, Step};
+use crate::conversation::reason::{Cure, QUIT, Reason};
 use crate::conversation::record::{self, Kept};
 use crate::conversation::{Mode, Outcome, SessionId, plan};
 use crate::error::Result;
