@@ -105,5 +105,6 @@ fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
     let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
     let deleted = engine.forget_all().map_err(|e| convert::failure(&e))?;
     gaps::remove(&daemon.paths.gaps_of(&id));
+    gaps::remove(&daemon.paths.went_of(&id));
     Ok(convert::deleted(path, id, deleted))
 }

@@ -175,6 +175,11 @@ impl Paths {
         self.state.join(stepback_proto::UNSAVED_DIR)
     }
 
+    /// What went of the root `id` to make room.
+    pub fn went_of(&self, id: &str) -> PathBuf {
+        self.gaps().join(format!("{id}.went"))
+    }
+
     /// Answers that a slow client hasn't taken yet.
     pub fn spool(&self) -> PathBuf {
         self.state.join("spool")

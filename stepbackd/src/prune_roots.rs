@@ -71,5 +71,6 @@ fn remove(daemon: &Arc<Daemon>, gone: &GoneRoot) -> Result<Deleted, Failure> {
     let engine = open().map_err(engine_failure)?;
     let deleted = engine.forget_all().map_err(engine_failure)?;
     gaps::remove(&daemon.paths.gaps_of(&gone.id));
+    gaps::remove(&daemon.paths.went_of(&gone.id));
     Ok(deleted)
 }

@@ -343,3 +343,106 @@ fn at_the_limit_of_all_stores_each_gives_its_share() {
         project.fsck();
     }
 }
+
+/// Files that each are small, rewritten again and again: together they are as dear as a large one.
+#[test]
+fn small_files_rewritten_again_and_again_stay_within_the_quota() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.dir().join("state");
+    let Some(_mount) = Mount::tmpfs(&sandbox, &state, "size=64m,mode=700") else {
+        return;
+    };
+    sandbox.configure("settle_ms = 20\n[quota]\nstore = \"16 MiB\"\n");
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    for i in 0..30u64 {
+        project.write("out.bin", random_bytes(i, 900_000));
+        project.write("a", format!("{i}\n"));
+        let id = project.save();
+        assert_eq!(project.show(id, "a"), format!("{i}\n").into_bytes());
+        let used = bytes_on_disk(&project.store());
+        assert!(used <= 21 << 20, "{used}");
+    }
+    let status = project.status();
+    assert_eq!(paths(&status["not_captured"]), ["out.bin"]);
+    assert_eq!(status["not_captured"][0]["reason"], "quota");
+    assert_ne!(status["state"], "failed", "{status:#}");
+    assert!(!warnings(&project, "quota").is_empty(), "{status:#}");
+    project.fsck();
+}
+
+/// A store of which most is to go can't be packed anew beside itself: what goes is given back all the same.
+#[test]
+fn the_oldest_go_also_where_the_store_is_larger_than_what_is_free() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.dir().join("state");
+    let Some(_mount) = Mount::tmpfs(&sandbox, &state, "size=96m,mode=700") else {
+        return;
+    };
+    sandbox.configure("settle_ms = 20\n[quota]\nstore = \"40 MiB\"\n[retention]\nnewest = 2\n");
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    let stats = nix::sys::statvfs::statvfs(&state).unwrap();
+    let free = stats.blocks_available() * stats.fragment_size();
+    fs::write(
+        state.join("others"),
+        vec![1; usize::try_from(free).unwrap() - (46 << 20)],
+    )
+    .unwrap();
+    for i in 0..16u64 {
+        project.write("db", random_bytes(i, 3 << 20));
+        project.save();
+        eventually("it is captured", long_deadline(), || {
+            project.settle();
+            project.list()[0]["not_captured"] == 0
+        });
+        let used = bytes_on_disk(&project.store());
+        assert!(used <= 41 << 20, "{used}");
+    }
+    let told = warnings(&project, "quota");
+    let went = |w: &serde_json::Value| {
+        w["message"]
+            .as_str()
+            .unwrap()
+            .contains("went in the last 24 hours")
+    };
+    assert!(told.iter().any(went), "{told:?}");
+    // And it is still told of after a restart.
+    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    let told = warnings(&project, "quota");
+    assert!(told.iter().any(went), "{told:?}");
+    project.fsck();
+}
+
+/// What no attached root can give back doesn't cost the attached ones their history, and is named with its remedy.
+#[test]
+fn what_a_detached_root_holds_is_named_and_costs_no_other_its_history() {
+    let sandbox = Sandbox::new();
+    let old = sandbox.project("old");
+    for i in 0..10u64 {
+        old.write(&format!("f{i}"), random_bytes(i, 3 << 20));
+    }
+    old.attach();
+    old.json(&["detach"]);
+    sandbox.configure("settle_ms = 20\n[quota]\ntotal = \"32 MiB\"\n[retention]\nnewest = 2\n");
+    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    for i in 0..12 {
+        project.write("a", format!("{i}\n"));
+        project.save();
+    }
+    let named = || {
+        let told = warnings(&project, "quota");
+        let all: Vec<_> = told.iter().map(ToString::to_string).collect();
+        all.iter().find(|text| text.contains("detach --forget")).cloned()
+    };
+    eventually("the store is named", long_deadline(), || named().is_some());
+    let named = named().unwrap();
+    assert!(named.contains(&old.path.display().to_string()), "{named}");
+    project.settle();
+    assert_eq!(project.ids().len(), 13, "none of the small ones had to go");
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use stepback_engine::checkpoint::Trigger;
-use stepback_engine::engine::{Engine, Presence};
+use stepback_engine::engine::{Engine, Presence, StoreUse};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
@@ -26,6 +26,7 @@ use crate::root::mailbox::{Alarm, End, Wake};
 use crate::root::pressure::Pressure;
 use crate::root::reconcile::Pass;
 use crate::root::turns::Turns;
+use crate::root::went::Went;
 use crate::root::{Root, now};
 use crate::watch::RootWatch;
 
@@ -68,6 +69,10 @@ pub struct Actor {
     pub(super) noisy: BTreeSet<TreePath>,
     /// What came of making room.
     pub(super) pressure: Pressure,
+    /// What went for it.
+    pub(super) went: Went,
+    /// What no attached root can give back.
+    pub(super) elsewhere: Vec<StoreUse>,
     /// Retention failed so often in a row.
     pub(super) thin_failures: u32,
     pub(super) timers: Timers,
@@ -124,6 +129,7 @@ impl Actor {
         };
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));
         let config = daemon.config().for_root(&root.path);
+        let went = Went::read(daemon.paths.went_of(&root.id));
         let mut gaps = Gaps::read(daemon.paths.gaps_of(&root.id));
         if let Some((from, to, reason)) = unwatched {
             gaps.add(from, to, reason);
@@ -149,6 +155,8 @@ impl Actor {
             told: None,
             noisy: BTreeSet::new(),
             pressure: Pressure::default(),
+            went,
+            elsewhere: Vec::new(),
             thin_failures: 0,
             timers: Timers::default(),
         }

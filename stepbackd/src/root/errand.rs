@@ -278,6 +278,7 @@ impl Actor {
     fn abandon(&mut self) {
         self.daemon.remove_root(&self.root);
         self.gaps.remove();
+        self.went.remove();
         if let Some(engine) = self.engine.take()
             && engine.checkpoints().is_empty()
             && let Err(e) = engine.forget_all()
@@ -317,6 +318,7 @@ impl Actor {
         self.watch.turn_off();
         if forget {
             self.gaps.remove();
+            self.went.remove();
         }
         let (path, id) = (convert::absolute(&self.root.path), self.root.id.clone());
         let result = match self.engine.take() {

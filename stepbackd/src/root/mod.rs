@@ -20,6 +20,10 @@
 //! | `reconcile` | whether events told of every change |
 //! | `gently` | a thread of low priority |
 //! | `keep` | retention and quota |
+//! | `room` | what has to be given up for it, and what is said of that |
+//! | `pressure` | when making room is tried again |
+//! | `went` | what went to make room |
+//! | `elsewhere` | stores that no attached root uses |
 //! | `sight` | what can be seen of the root without the actor |
 //! | `looks` | a bounded time for that |
 
@@ -28,6 +32,7 @@ pub mod actor;
 mod capture;
 mod care;
 mod clocks;
+mod elsewhere;
 mod errand;
 mod fallen;
 pub mod gaps;
@@ -41,9 +46,11 @@ pub mod perform;
 mod pressure;
 mod reconcile;
 mod report;
+mod room;
 mod sight;
 mod turn_starts;
 mod turns;
+mod went;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -232,6 +239,11 @@ impl Root {
             .reported
             .wait_timeout_while(known, patience, |known| !known.opened);
         known.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// How the actor told it is last.
+    pub fn state_told(&self) -> RootState {
+        lock(&self.known).status.state
     }
 
     /// What the actor told last, uncorrected.

@@ -17,8 +17,7 @@ use stepback_proto::{Backend, Event, RootState, RootStatus, Warning};
 use crate::convert;
 use crate::daemon::Happening;
 use crate::root::actor::Actor;
-use crate::root::keep;
-use crate::root::{lock, now, sight};
+use crate::root::{elsewhere, lock, now, room, sight};
 use crate::watch::Unwatched;
 
 /// The disk use of a store is counted on with each change, and measured now and then: no more often than this, and for at
@@ -95,7 +94,8 @@ impl Actor {
                 let now = Instant::now();
                 let pause = self.timers.measure_pause.max(MEASURE_EVERY);
                 self.timers.store_bytes.get_or_insert(now + pause);
-                let hurry = self.pressure.is_untried() && read.is_pressed(&self.config.quota);
+                let store = read.usage.map_or(0, |usage| usage.store);
+                let hurry = self.pressure.may_hurry(store) && read.is_pressed(&self.config.quota);
                 let thin = now + if hurry { Duration::ZERO } else { self.thin_pause() };
                 let at = self.timers.thin.get_or_insert(thin);
                 *at = thin.min(*at);
@@ -267,9 +267,10 @@ impl Actor {
             );
         }
         if let Some((read, usage)) = read.and_then(|read| Some((read, read.usage?))) {
-            warnings.extend(keep::warnings(usage, &self.config.quota, read.refused()));
+            warnings.extend(room::warnings(usage, &self.config.quota, read.refused()));
         }
-        warnings.extend(self.pressure.warning(now()));
+        warnings.extend(self.elsewhere.iter().map(elsewhere::warning));
+        warnings.extend(self.went.warning(now()));
         warnings
     }
 }

@@ -135,6 +135,8 @@ impl Engine {
     ) -> Result<Captured> {
         let within = if why.trigger.may_exceed_the_quota() {
             Within::Anything
+        } else if why.trigger == Trigger::Save {
+            Within::Asked
         } else {
             Within::Budget
         };

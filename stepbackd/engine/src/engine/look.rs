@@ -16,8 +16,10 @@ use crate::tree::{Limits, ScanContext, ScanOutcome};
 pub(super) enum Within {
     /// As much as it finds: what an operation is about to change is saved in any case.
     Anything,
-    /// Large new contents only as far as the budget goes.
+    /// New contents only as far as the budget goes.
     Budget,
+    /// The same, for somebody who asks for it: small changes may use half of what is to stay free.
+    Asked,
 }
 
 /// A look at the disk: the tree in memory is up to date, and its objects are durable.

@@ -23,6 +23,7 @@
 //! | `keep_talk` | keep conversations of agents with checkpoints |
 //! | `talk` | put conversations back |
 //! | `budget` | how much disk a root's checkpoints may use |
+//! | `stores` | which store holds what |
 
 mod aftermath;
 mod astray;
@@ -43,6 +44,7 @@ mod recover;
 mod redo_stack;
 mod rest;
 mod sessions;
+mod stores;
 mod talk;
 mod talk_steps;
 mod watchful;
@@ -65,6 +67,7 @@ pub use prune::Dropped;
 pub use query::{Diff, Select, Side, Sides};
 pub use recover::Recovered;
 pub use sessions::SessionSummary;
+pub use stores::StoreUse;
 pub use watchful::Uncovered;
 
 use crate::checkpoint::Checkpoint;

@@ -17,6 +17,39 @@ const ROOM_SHARE: usize = 4;
 /// and one of so many at least then; in each further round twice the share. Giving space back is what takes long.
 const ROOM_SHARE_THEN: usize = 8;
 
+/// So often in a row checkpoints go for room without any space coming of it.
+const IN_VAIN_MAX: u32 = 2;
+
+/// What came of giving space back.
+enum Back {
+    Given,
+    /// Loose objects are gone; packs can't be written anew for want of room.
+    NoRoom(String),
+    Failed(String),
+}
+
+impl Back {
+    fn of(result: Result<()>) -> Self {
+        match result {
+            Ok(()) => Self::Given,
+            Err(error @ Error::NoRoom { .. }) => Self::NoRoom(error.to_string()),
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+
+    const fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Failed(_))
+    }
+
+    /// Why not all of it could be given back, if it couldn't.
+    fn why(self) -> Option<String> {
+        match self {
+            Self::Given => None,
+            Self::NoRoom(why) | Self::Failed(why) => Some(why),
+        }
+    }
+}
+
 /// Result of a `drop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
@@ -148,14 +181,14 @@ impl Engine {
             git.path.as_deref(),
             git.children.packing(),
         );
-        let mut unreclaimed = folded.err().map(|e| e.to_string());
+        let mut back = Back::of(folded);
         let mut used = self.store.disk_bytes()?;
-        if unreclaimed.is_none() && used > bytes {
-            unreclaimed = self.unreclaimed();
+        if !back.is_hopeless() && used > bytes {
+            back = Back::of(self.reclaim());
             used = self.store.disk_bytes()?;
         }
-        let (mut share, mut each) = (ROOM_SHARE, 0);
-        while unreclaimed.is_none() && used > bytes {
+        let (mut share, mut each, mut in_vain) = (ROOM_SHARE, 0, 0);
+        while !back.is_hopeless() && used > bytes && in_vain < IN_VAIN_MAX {
             cx.progress.check()?;
             let thinnable = self.thinnable(policy, cx.now);
             let some = share_to_go(thinnable.len(), share, used - bytes, each);
@@ -165,8 +198,11 @@ impl Engine {
             }
             self.with_reserve(|engine| engine.take_out(&oldest, &[], cx))?;
             gone.extend(&oldest);
-            unreclaimed = self.unreclaimed();
+            back = Back::of(self.reclaim());
             let left = self.store.disk_bytes()?;
+            // Where nothing can be packed only loose objects go; when the oldest have none, the others stay.
+            let nothing = left >= used && matches!(back, Back::NoRoom(_));
+            in_vain = if nothing { in_vain + 1 } else { 0 };
             each = used.saturating_sub(left) / oldest.len() as u64;
             used = left;
             share = if share == ROOM_SHARE {
@@ -179,7 +215,7 @@ impl Engine {
             checkpoints: gone,
             redo: Vec::new(),
             freed_bytes: before.saturating_sub(self.store.known_bytes()),
-            unreclaimed,
+            unreclaimed: back.why(),
         })
     }
 
@@ -196,7 +232,7 @@ impl Engine {
         all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect()
     }
 
-    /// Gives the space of what no ref needs back.
+    /// Gives the space of what no ref needs back. [`Error::NoRoom`] comes when only a part of it could be.
     pub(super) fn reclaim(&self) -> Result<()> {
         let git = &self.env.git;
         self.store.collect_garbage(

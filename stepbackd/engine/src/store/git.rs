@@ -178,6 +178,18 @@ impl<'a> Git<'a> {
     /// # Errors
     /// [`Error::Cancelled`] when it was interrupted; that the disk is full; [`Error::Damaged`] with what git says.
     pub fn run(&self, arguments: &[&str]) -> Result<()> {
+        self.start(arguments, Stdio::null()).map(drop)
+    }
+
+    /// The same; what it writes, which is little.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn ask(&self, arguments: &[&str]) -> Result<String> {
+        self.start(arguments, Stdio::piped())
+    }
+
+    fn start(&self, arguments: &[&str], stdout: Stdio) -> Result<String> {
         let mut words = self.before.iter().map(AsRef::as_ref).collect::<Vec<&OsStr>>();
         words.push(self.program.as_os_str());
         let mut command = Command::new(words[0]);
@@ -200,7 +212,7 @@ impl<'a> Git<'a> {
         command
             .args(arguments)
             .stdin(Stdio::from(self.lock.try_clone().at(self.program)?))
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .process_group(0);
         let mut child = self.interrupt.start(&mut command, self.program)?;
@@ -211,8 +223,12 @@ impl<'a> Git<'a> {
             let _ = pipe.read_to_end(&mut said);
             let _ = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
         }
+        let mut answer = String::new();
+        if let Some(pipe) = child.stdout.take() {
+            let _ = pipe.take(SAID_BYTES_MAX).read_to_string(&mut answer);
+        }
         if self.interrupt.reap(&mut child, self.program)? {
-            return Ok(());
+            return Ok(answer);
         }
         let said = String::from_utf8_lossy(&said);
         if said.contains("No space left") || said.contains("Out of diskspace") {

@@ -118,7 +118,6 @@ impl Store {
     /// Slower, and without deltas.
     fn pack_alone(&self, how: Thoroughness, interrupt: &Interrupt) -> Result<()> {
         self.pack_refs()?;
-        self.require_room(how)?;
         self.sweep(how, interrupt)?;
         match how {
             Thoroughness::Fold => Ok(()),
@@ -130,7 +129,12 @@ impl Store {
         self.pack_refs()?;
         // Loose objects first: that needs no room, and the new pack doesn't take them in.
         git.run(&["prune", "--expire=now"])?;
-        self.require_room(how)?;
+        match self.require_room(how) {
+            Err(Error::NoRoom { free, .. }) if how == Thoroughness::Full => {
+                self.require_room_for_reachable(git, free)?
+            }
+            other => other?,
+        }
         match how {
             Thoroughness::Fold => {
                 git.run(&["repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"])
@@ -144,15 +148,23 @@ impl Store {
         }
     }
 
-    /// A pack is written before what it replaces goes.
-    fn require_room(&self, how: Thoroughness) -> Result<()> {
-        let packs = match how {
-            Thoroughness::Full => files::disk_bytes(&self.pack_dir())?,
-            Thoroughness::Fold => self.small_packs()?,
-        };
-        let loose = files::disk_bytes(&self.objects)? - files::disk_bytes(&self.pack_dir())?;
-        let (free, all) = size::free_and_all(&self.dir)?;
-        let needed = packs + loose + ROOM_LEFT.min(all / 100 * ROOM_LEFT_PERCENT);
+    /// Most of what the packs hold may be unreachable: then what is written is much smaller than what it replaces.
+    fn require_room_for_reachable(&self, git: &Git<'_>, free: u64) -> Result<()> {
+        let said = git.ask(&["rev-list", "--disk-usage", "--objects", "--all"])?;
+        let reachable: u64 = said.trim().parse().unwrap_or(u64::MAX);
+        // A delta whose base goes is written as a whole.
+        let needed = reachable
+            .saturating_add(reachable / 8)
+            .saturating_add(self.room_left()?);
+        self.has_room(needed, free)
+    }
+
+    fn room_left(&self) -> Result<u64> {
+        let (_, all) = size::free_and_all(&self.dir)?;
+        Ok(ROOM_LEFT.min(all / 100 * ROOM_LEFT_PERCENT))
+    }
+
+    fn has_room(&self, needed: u64, free: u64) -> Result<()> {
         if free >= needed {
             return Ok(());
         }
@@ -161,6 +173,17 @@ impl Store {
             needed,
             free,
         })
+    }
+
+    /// A pack is written before what it replaces goes.
+    pub(super) fn require_room(&self, how: Thoroughness) -> Result<()> {
+        let packs = match how {
+            Thoroughness::Full => files::disk_bytes(&self.pack_dir())?,
+            Thoroughness::Fold => self.small_packs()?,
+        };
+        let loose = files::disk_bytes(&self.objects)? - files::disk_bytes(&self.pack_dir())?;
+        let (free, _) = size::free_and_all(&self.dir)?;
+        self.has_room(packs + loose + self.room_left()?, free)
     }
 
     /// Bytes of the packs that are likely to be rewritten: all but the largest.

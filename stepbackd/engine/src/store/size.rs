@@ -66,6 +66,12 @@ pub fn total(dir: &Path) -> u64 {
         .sum()
 }
 
+/// That of the store in `dir`, as far as it is known, in bytes.
+#[must_use]
+pub fn known_of(dir: &Path) -> u64 {
+    known().get(dir).map_or(0, |size| size.get())
+}
+
 /// The store in `dir` is gone.
 pub fn forget(dir: &Path) {
     known().remove(dir);

@@ -22,7 +22,8 @@ impl Store {
     /// many, or, when it is to be thorough, those with something unreachable. The caller has the exclusive lock.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]; when a ref is broken, or an object on the way to others can't be read: then nothing is removed.
+    /// [`Error::Cancelled`]; when a ref is broken, or an object on the way to others can't be read: then nothing is removed;
+    /// [`Error::NoRoom`] when packs can't be written: then unreachable loose objects are gone.
     pub(super) fn sweep(&self, how: Thoroughness, interrupt: &Interrupt) -> Result<()> {
         let reached = self.reached(interrupt)?;
         let mut loose = Vec::new();
@@ -34,6 +35,7 @@ impl Store {
                 files::remove(&loose::path(&self.objects, oid))?;
             }
         }
+        self.require_room(how)?;
         let mut rewritten = self.pack_contents()?;
         match how {
             Thoroughness::Full => {

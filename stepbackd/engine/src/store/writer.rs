@@ -96,11 +96,17 @@ impl<'a> ObjectWriter<'a> {
     /// # Errors
     /// When the store can't be read or written; then the writer is of no more use.
     pub fn put(&self, kind: ObjectKind, body: &[u8]) -> Result<Oid> {
+        self.put_if_new(kind, body).map(|(oid, _)| oid)
+    }
+
+    /// As [`ObjectWriter::put`], and tells whether it was added.
+    ///
+    /// # Errors
+    /// As [`ObjectWriter::put`].
+    pub fn put_if_new(&self, kind: ObjectKind, body: &[u8]) -> Result<(Oid, bool)> {
         let oid = Oid::of(kind, body);
-        if self.claim(oid)? {
-            self.noting_failure(|| self.add(oid, kind, body))?;
-        }
-        Ok(oid)
+        let is_new = self.claim(oid)? && self.noting_failure(|| self.add(oid, kind, body))?;
+        Ok((oid, is_new))
     }
 
     /// Adds a blob of exactly `size` bytes; a large one isn't held whole. `None` when the reader gave more or less.
@@ -160,7 +166,7 @@ impl<'a> ObjectWriter<'a> {
         Ok(self.begin()?.seen.insert(oid))
     }
 
-    fn noting_failure(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn noting_failure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {
             self.state().failed = true;
@@ -183,15 +189,16 @@ impl<'a> ObjectWriter<'a> {
         Ok(existing)
     }
 
-    fn add(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<()> {
+    /// Whether the store doesn't have it yet.
+    fn add(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<bool> {
         match self.found(oid)? {
-            Existing::Loose { .. } | Existing::Packed => return Ok(()),
+            Existing::Loose { .. } | Existing::Packed => return Ok(false),
             Existing::Absent if body.len() as u64 <= LARGE_BYTES => {}
             // Loose objects are read first, so this one stands before a damaged one in a pack as well.
             Existing::Absent | Existing::Damaged => {
                 let mut temp = TempFile::new(&self.store.objects, "tmp_obj_", OBJECT_MODE)?;
                 temp.write_all(&deflate::loose(kind, body).at(temp.path())?)?;
-                return self.keep(oid, temp);
+                return self.keep(oid, temp).map(|()| true);
             }
         }
         let pending = {
@@ -206,7 +213,7 @@ impl<'a> ObjectWriter<'a> {
                     kind,
                     body: body.to_vec(),
                 });
-                return Ok(());
+                return Ok(true);
             } else {
                 state.pack = Some(PackWriter::new(&self.store.pack_dir())?);
                 std::mem::take(&mut state.pending)
@@ -215,7 +222,8 @@ impl<'a> ObjectWriter<'a> {
         for object in pending {
             self.append(object.oid, object.kind, &object.body)?;
         }
-        self.append(oid, kind, body)
+        self.append(oid, kind, body)?;
+        Ok(true)
     }
 
     fn append(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<()> {

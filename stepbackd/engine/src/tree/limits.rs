@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Files up to so many bytes are captured also when there is no room left: source code, in practice.
-pub const SMALL_BYTES: u64 = 1 << 20;
+/// Of what is kept for small changes when there is no other room left, one file takes at most one part of so many: large
+/// files find no place there soon, and an edit of source code does for long.
+const SMALL_SHARE: u64 = 16;
 
 /// The limits of one scan; by default none.
 #[derive(Debug, Default)]
@@ -19,25 +20,39 @@ pub struct Limits {
 
 /// Room for new contents, shared by the threads of a scan.
 #[derive(Debug)]
-pub struct Room(AtomicU64);
+pub struct Room {
+    /// For whatever comes.
+    any: AtomicU64,
+    /// For small changes, when the other is used up.
+    small: AtomicU64,
+}
 
 impl Room {
-    /// For so many bytes.
+    /// For so many bytes, and so many more of small changes.
     #[must_use]
-    pub const fn of(bytes: u64) -> Self {
-        Self(AtomicU64::new(bytes))
+    pub const fn of(any: u64, small: u64) -> Self {
+        Self {
+            any: AtomicU64::new(any),
+            small: AtomicU64::new(small),
+        }
     }
 
-    /// Takes room for a file's contents; whether there was enough. Small ones always fit.
+    /// Takes room for a file's contents; whether there was enough.
     pub fn take(&self, bytes: u64) -> bool {
-        bytes <= SMALL_BYTES
-            || self
-                .0
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                    left.checked_sub(bytes)
-                })
-                .is_ok()
+        let fits = |left: u64| left.checked_sub(bytes);
+        let is_small = |left: u64| fits(left).filter(|_| bytes <= left / SMALL_SHARE);
+        take_from(&self.any, fits) || take_from(&self.small, is_small)
     }
+
+    /// The contents of which so many bytes were taken room for are in the store already.
+    pub fn give_back(&self, bytes: u64) {
+        self.any.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn take_from(left: &AtomicU64, without: impl Fn(u64) -> Option<u64>) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without)
+        .is_ok()
 }
 
 /// Counts what is captured, and fails a scan that comes to more than was agreed on.
@@ -78,5 +93,25 @@ impl Census {
             why,
             hint: "ignore what needn't be kept (in .gitignore or .stepbackignore), or use --force".into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_changes_find_room_for_long_and_never_more_than_there_is() {
+        let room = Room::of(1_000, 16_000);
+        assert!(room.take(900));
+        assert!(!room.take(1_001), "more than a sixteenth");
+        assert!(room.take(1_000), "a small change");
+        let taken: u64 = (0..1_000).map(|_| if room.take(900) { 900 } else { 0 }).sum();
+        assert!(taken <= 2_000, "{taken}");
+        assert!((0..500).all(|_| room.take(2)), "an edit still has room");
+        let left = room.small.load(Ordering::Relaxed);
+        assert!((0..100_000).filter(|_| room.take(1)).count() as u64 <= left);
+        let none = Room::of(0, 0);
+        assert!(!none.take(1));
     }
 }

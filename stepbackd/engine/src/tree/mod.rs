@@ -37,7 +37,7 @@ use crate::rules::Rules;
 use crate::store::ObjectWriter;
 use crate::time::Time;
 use dir::{Dir, Slot};
-pub use limits::{Census, Limits, Room, SMALL_BYTES};
+pub use limits::{Census, Limits, Room};
 use want::Want;
 
 /// Told of every captured directory before it is listed, so that a watch can be set first.

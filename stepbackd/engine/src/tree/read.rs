@@ -30,11 +30,21 @@ pub(super) enum Outcome {
     OtherType,
 }
 
+/// What became of an open file's bytes.
+enum Contents {
+    /// They are this object; whether a writer was given it.
+    Stored(Oid, bool),
+    /// They weren't as many as was said.
+    Changed,
+    /// They are new, and there is no room for them.
+    NoRoom,
+}
+
 /// What reading needs.
 pub(super) struct Reader<'a> {
     pub writer: &'a ObjectWriter<'a>,
     pub max_file_size: u64,
-    /// For large new contents.
+    /// For new contents.
     pub room: Option<&'a Room>,
     pub now_ns: i64,
 }
@@ -74,14 +84,17 @@ impl Reader<'_> {
             let known = earlier
                 .filter(|earlier| !earlier.unsaved)
                 .map(|earlier| earlier.oid);
-            if !self.has_room(&mut file, before.size) {
+            if before.size > LARGE_BYTES && !self.has_room(&mut file, before.size) {
                 return Ok(Outcome::Slot(left(Reason::Quota, &before)));
             }
             let read = match self.contents(&mut file, before.size, known) {
                 Err(Error::Io { path, .. }) if path.as_os_str().is_empty() => {
                     return Ok(Outcome::Slot(left(Reason::Unreadable, &before)));
                 }
-                other => other?,
+                Ok(Contents::NoRoom) => return Ok(Outcome::Slot(left(Reason::Quota, &before))),
+                Ok(Contents::Stored(oid, unsaved)) => Some((oid, unsaved)),
+                Ok(Contents::Changed) => None,
+                Err(error) => return Err(error),
             };
             let attributes = attributes(&file);
             let (Some((oid, unsaved)), Ok(after)) = (read, Stat::of(&file)) else {
@@ -123,28 +136,43 @@ impl Reader<'_> {
         file.rewind().is_ok() && oid.is_some_and(|oid| self.writer.has(oid).unwrap_or(false))
     }
 
-    /// The object of an open file's bytes, and whether a writer was given it; `None` when they weren't `size` bytes.
-    fn contents(&self, file: &mut fs::File, size: u64, known: Option<Oid>) -> Result<Option<(Oid, bool)>> {
+    /// Puts an open file's bytes, for which there is room if they are many, into the store.
+    fn contents(&self, file: &mut fs::File, size: u64, known: Option<Oid>) -> Result<Contents> {
         if size > LARGE_BYTES {
-            return Ok(self.writer.put_stream(size, file)?.map(|oid| (oid, true)));
+            let put = self.writer.put_stream(size, file)?;
+            return Ok(put.map_or(Contents::Changed, |oid| Contents::Stored(oid, true)));
         }
-        let size = usize::try_from(size).unwrap_or(0);
-        let mut body = Vec::with_capacity(size + 1);
-        if let Err(source) = file.take(size as u64 + 1).read_to_end(&mut body) {
+        let length = usize::try_from(size).unwrap_or(0);
+        let mut body = Vec::with_capacity(length + 1);
+        if let Err(source) = file.take(size + 1).read_to_end(&mut body) {
             return Err(Error::Io {
                 path: std::path::PathBuf::new(),
                 source,
             });
         }
-        if body.len() != size {
-            return Ok(None);
+        if body.len() != length {
+            return Ok(Contents::Changed);
         }
         if let Some(known) = known
             && Oid::of(ObjectKind::Blob, &body) == known
         {
-            return Ok(Some((known, false)));
+            return Ok(Contents::Stored(known, false));
         }
-        Ok(Some((self.writer.put(ObjectKind::Blob, &body)?, true)))
+        let Some(room) = self.room else {
+            return Ok(Contents::Stored(self.writer.put(ObjectKind::Blob, &body)?, true));
+        };
+        if !room.take(size) {
+            let oid = Oid::of(ObjectKind::Blob, &body);
+            if !self.writer.has(oid)? {
+                return Ok(Contents::NoRoom);
+            }
+            return Ok(Contents::Stored(self.writer.put(ObjectKind::Blob, &body)?, true));
+        }
+        let (oid, is_new) = self.writer.put_if_new(ObjectKind::Blob, &body)?;
+        if !is_new {
+            room.give_back(size);
+        }
+        Ok(Contents::Stored(oid, true))
     }
 
     /// Reads a symbolic link.

@@ -156,7 +156,7 @@ fn contents_that_lost_their_last_checkpoint_while_the_root_was_away_are_written_
 }
 
 #[test]
-fn large_new_contents_are_left_out_when_there_is_no_room_and_small_ones_never() {
+fn large_new_contents_are_left_out_when_there_is_no_room_and_small_changes_are_not() {
     let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
     let bytes = sandbox.engine().store_bytes().unwrap();
     let budget = Budget {
@@ -189,6 +189,41 @@ fn large_new_contents_are_left_out_when_there_is_no_room_and_small_ones_never() 
         fs::read(sandbox.root().join("big")).unwrap(),
         random_bytes(3, 4 << 20)
     );
+}
+
+/// Files that each are small come to any size together.
+#[test]
+fn many_small_files_stay_within_the_budget_and_an_edit_is_captured_all_the_same() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
+    let bytes = sandbox.engine().store_bytes().unwrap();
+    let budget = Budget {
+        store: bytes + (4 << 20),
+        ..Budget::default()
+    };
+    sandbox.engine().set_budget(budget);
+    let mut seed = 0;
+    for round in 0..8 {
+        for i in 0..10 {
+            seed += 1;
+            fs::write(sandbox.root().join(format!("f{i}")), random_bytes(seed, 200_000)).unwrap();
+        }
+        sandbox.write("a", &format!("edit {round}"));
+        let id = sandbox.capture().id;
+        let left_out = sandbox.engine().not_captured(Some(id)).unwrap();
+        assert!(
+            left_out.iter().all(|it| it.reason == Reason::Quota),
+            "{left_out:?}"
+        );
+        assert!(
+            left_out.iter().all(|it| it.path.to_string() != "a"),
+            "{round}: {left_out:?}"
+        );
+        assert_eq!(left_out.is_empty(), round < 2, "{round}: {left_out:?}");
+    }
+    // What small changes may take beyond.
+    let used = sandbox.engine().store_bytes().unwrap();
+    assert!(used <= budget.store + (4 << 20), "{used} of {}", budget.store);
+    assert!(sandbox.engine().verify().unwrap().is_empty());
 }
 
 #[test]
