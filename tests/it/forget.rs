@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stepback_tests::{Project, Random, Sandbox, finish, keys, pause, start};
+use stepback_tests::{Project, Random, Sandbox, eventually, finish, keys, pause, start};
 
 use crate::support::{Mount, bytes_on_disk, random_bytes, rounds, warnings};
 
@@ -294,6 +294,33 @@ fn a_purge_that_cannot_remove_the_bytes_is_an_error_until_it_can() {
     project.json(&["forget", "-p", ".env", "-y"]);
     assert!(!is_in(&project, &store, &oid));
     assert!(warnings(&project, "maintenance").is_empty());
+    project.fsck();
+}
+
+/// What a purge couldn't remove is known over a restart, and goes of the daemon's own accord as soon as it can.
+#[test]
+fn the_daemon_finishes_a_purge_that_was_cut_off() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh(&format!("printf '%s\\n' '{SECRET}' > .env; echo 1 > a"));
+    project.attach();
+    let (store, oid) = (project.store(), blob(&project, SECRET));
+    let broken = store.join("refs/checkpoints/broken");
+    std::fs::write(&broken, "no object id\n").unwrap();
+    project.fails(&["forget", "-p", ".env", "-y"], 1, "store_damaged");
+    let restart = || sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    restart();
+    let told = warnings(&project, "forget_unfinished");
+    assert!(told[0]["message"].as_str().unwrap().contains(".env"), "{told:?}");
+    let found = project.stepback(&["doctor"]).exits(1).text();
+    assert!(found.contains("the bytes of .env"), "{found}");
+    assert!(is_in(&project, &store, &oid));
+    std::fs::remove_file(&broken).unwrap();
+    restart();
+    eventually("it is finished", DEADLINE, || {
+        warnings(&project, "forget_unfinished").is_empty()
+    });
+    assert!(!is_in(&project, &store, &oid));
     project.fsck();
 }
 

@@ -50,6 +50,27 @@ fn a_file_that_is_rewritten_again_and_again_is_named() {
     assert!(warnings(&project, "noisy").is_empty());
 }
 
+/// Each of them is small; and it is still known after a restart.
+#[test]
+fn a_directory_of_files_that_are_rewritten_again_and_again_is_named() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("mkdir -p build/o; echo none > build/o/0");
+    project.attach();
+    for _ in 0..6 {
+        project.sh("for i in 1 2 3 4 5 6 7 8 9; do head -c 2200000 /dev/urandom > build/o/$i; done");
+        project.save();
+    }
+    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    let told = warned(&project, "noisy");
+    let (message, hint) = (told["message"].as_str().unwrap(), told["hint"].as_str().unwrap());
+    assert!(
+        message.starts_with("files in build/o/ were captured 54 times"),
+        "{message}"
+    );
+    assert!(hint.contains("`/build/o/`"), "{hint}");
+}
+
 #[test]
 fn an_ignore_file_that_went_away_and_uncovered_much_is_named() {
     let sandbox = Sandbox::new();

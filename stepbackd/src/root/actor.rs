@@ -73,6 +73,8 @@ pub struct Actor {
     pub(super) went: Went,
     /// What no attached root can give back.
     pub(super) elsewhere: Vec<StoreUse>,
+    /// When a purge that isn't at its end is gone on with, and how often that has failed in a row.
+    pub(super) purge: Option<(Instant, u32)>,
     /// Retention failed so often in a row.
     pub(super) thin_failures: u32,
     pub(super) timers: Timers,
@@ -157,6 +159,7 @@ impl Actor {
             pressure: Pressure::default(),
             went,
             elsewhere: Vec::new(),
+            purge: None,
             thin_failures: 0,
             timers: Timers::default(),
         }

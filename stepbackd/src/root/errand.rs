@@ -210,6 +210,7 @@ impl Actor {
             Err(error) => {
                 if let JobError::Engine(Error::Unpurged { why }) = &error {
                     self.packed(Some(&why.to_string()));
+                    self.purge_failed();
                 }
                 let failure = self.failure(&error);
                 if self.indexed && self.engine.is_some() && only_looked_up(&job, &error) {

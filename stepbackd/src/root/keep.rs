@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use stepback_engine::Error;
 use stepback_engine::engine::{Dropped, Engine};
 use stepback_engine::node::{NotCaptured, Reason};
 use stepback_engine::path::TreePath;
@@ -17,6 +18,8 @@ use crate::root::{elsewhere, now};
 
 /// Retention is applied at most this often.
 const THIN_EVERY: Duration = Duration::from_secs(60);
+/// The first and the longest pause before a purge that isn't at its end is gone on with.
+const PURGE_RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
 /// What came of it.
 #[derive(Debug, Default)]
 struct Thinned {
@@ -47,6 +50,7 @@ impl Actor {
         self.take_over();
         self.daemon.keeper.make_way(Some(&self.root.store));
         self.settle_store(true);
+        self.finish_purge();
         let (policy, budget, pressure) = (self.config.retention, self.config.quota, self.pressure);
         let live = elsewhere::live_bytes(&self.daemon);
         let result = self.with_engine(&Progress::default(), |engine, cx| {
@@ -109,7 +113,59 @@ impl Actor {
             Err(_) => {}
         }
         self.publish();
-        self.timers.thin = self.timers.thin.or(self.pressure.again());
+        let again = [
+            self.timers.thin.or(self.pressure.again()),
+            self.purge.map(|(at, _)| at),
+        ];
+        self.timers.thin = again.into_iter().flatten().min();
+    }
+
+    /// Goes on with a purge that was cut off, or whose bytes couldn't be removed: nobody else does.
+    fn finish_purge(&mut self) {
+        if self.purge.is_some_and(|(at, _)| at > Instant::now()) {
+            return;
+        }
+        let result = self.with_engine(&Progress::default(), |engine, cx| {
+            match engine.unfinished()?.is_none() && engine.interrupted_forget()?.is_some() {
+                true => Ok(engine.finish_forget(cx)?),
+                false => Ok(None),
+            }
+        });
+        match result {
+            Ok(None) => self.purge = None,
+            Ok(Some(done)) => {
+                self.purge = None;
+                let paths: Vec<String> = done.paths.iter().map(TreePath::to_string).collect();
+                tracing::info!(root = %self.root.id, "the purge of {} is finished", paths.join(", "));
+                for note in &done.notes {
+                    tracing::warn!(root = %self.root.id, "{note}");
+                }
+                self.daemon
+                    .keeper
+                    .packed(&self.root.store, done.unreclaimed.as_deref());
+            }
+            Err(error) => {
+                tracing::warn!(root = %self.root.id, "a purge stays unfinished: {}", self.failure(&error).message);
+                if let JobError::Engine(Error::Unpurged { why }) = &error {
+                    self.daemon
+                        .keeper
+                        .packed(&self.root.store, Some(&why.to_string()));
+                }
+                self.purge_failed();
+            }
+        }
+    }
+
+    /// It is tried again by itself, ever later.
+    pub(super) fn purge_failed(&mut self) {
+        let times = self.purge.map_or(0, |(_, times)| times + 1);
+        let pause = PURGE_RETRY
+            .0
+            .saturating_mul(1 << times.min(10))
+            .min(PURGE_RETRY.1);
+        let at = Instant::now() + pause;
+        self.purge = Some((at, times));
+        self.timers.thin = Some(self.timers.thin.map_or(at, |thin| thin.min(at)));
     }
 
     fn thinned(&mut self, thinned: Thinned) {

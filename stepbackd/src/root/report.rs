@@ -131,7 +131,7 @@ impl Actor {
     /// Each noisy file is logged once, until it is quiet again.
     fn log_noise(&mut self, noisy: &[Noisy]) {
         for noisy in noisy.iter().filter(|noisy| !self.noisy.contains(&noisy.path)) {
-            tracing::warn!(root = %self.root.id, "{}; {}", too_noisy(noisy), quieter(&noisy.path));
+            tracing::warn!(root = %self.root.id, "{}; {}", too_noisy(noisy), quieter(noisy));
         }
         self.noisy = noisy.iter().map(|noisy| noisy.path.clone()).collect();
     }
@@ -209,18 +209,22 @@ impl Actor {
         }
         if let Some(paths) = read.and_then(|read| read.half_forgotten.as_ref()) {
             let named: Vec<String> = paths.iter().map(TreePath::to_string).collect();
-            let message = format!("a purge of {} was interrupted", named.join(", "));
-            warn(
-                "forget_unfinished",
-                message,
-                "`stepback forget -p PATH` again finishes it",
+            let message = format!(
+                "a purge isn't finished: the bytes of {} may still be in the store",
+                named.join(", ")
             );
+            let paths: Vec<String> = paths.iter().map(|path| for_shell(path.as_path())).collect();
+            let hint = format!(
+                "the daemon goes on with it by itself; `stepback forget -p {}` does so now",
+                paths.join(" -p ")
+            );
+            warn("forget_unfinished", message, &hint);
         }
         for noisy in read
             .iter()
             .flat_map(|read| read.noisy.iter().take(NOISY_NAMED_MAX))
         {
-            warn("noisy", too_noisy(noisy), &quieter(&noisy.path));
+            warn("noisy", too_noisy(noisy), &quieter(noisy));
         }
         for uncovered in read.iter().flat_map(|read| &read.uncovered) {
             let message = format!(
@@ -312,6 +316,14 @@ fn damaged(findings: &[Finding]) -> Option<String> {
 
 /// What is said of a file that fills the store.
 fn too_noisy(noisy: &Noisy) -> String {
+    if noisy.is_dir {
+        return format!(
+            "files in {}/ were captured {} times in the last hour: {} of versions, before compression",
+            noisy.path,
+            noisy.versions,
+            mebibytes(noisy.bytes)
+        );
+    }
     format!(
         "{} was captured {} times in the last hour: {} of versions, before compression",
         noisy.path,
@@ -321,9 +333,11 @@ fn too_noisy(noisy: &Noisy) -> String {
 }
 
 /// What helps against it.
-fn quieter(path: &TreePath) -> String {
+fn quieter(noisy: &Noisy) -> String {
+    let path = &noisy.path;
+    let slash = if noisy.is_dir { "/" } else { "" };
     format!(
-        "if nobody needs it back: put the line `/{}` into .gitignore or .stepbackignore; `stepback forget -p {}` purges \
+        "if nobody needs it back: put the line `/{}{slash}` into .gitignore or .stepbackignore; `stepback forget -p {}` purges \
          what is stored of it, too",
         as_pattern(path),
         for_shell(path.as_path())

@@ -349,6 +349,10 @@ impl Engine {
             .join(format!("{}.tree", self.id()))
     }
 
+    fn noise_file(&self) -> PathBuf {
+        self.cache_file().with_extension("noise")
+    }
+
     /// Saves the tree in memory, so that the next start needs only look at stats. Losing it costs time, nothing else.
     ///
     /// # Errors
@@ -369,11 +373,19 @@ impl Engine {
         self.cached.set(None);
         self.tree.save(&file, self.id())?;
         self.cached.set(self.memory);
+        if !self.noise.is_empty() {
+            crate::tree::cache::replace(&self.noise_file(), &self.noise.to_bytes())?;
+        }
         Ok(())
     }
 
     /// Removes what [`Self::save_cache`] saved.
     fn remove_cache(&self) -> Result<()> {
+        let file = self.noise_file();
+        match std::fs::remove_file(&file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).at(file),
+            _ => {}
+        }
         let file = self.cache_file();
         match std::fs::remove_file(&file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).at(file),

@@ -102,6 +102,9 @@ impl Engine {
             book: Book::default(),
         };
         engine.reload_tree();
+        engine.noise = std::fs::read(engine.noise_file())
+            .map(|bytes| Noise::of_bytes(&bytes))
+            .unwrap_or_default();
         Ok(engine)
     }
 

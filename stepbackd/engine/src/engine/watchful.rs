@@ -32,12 +32,19 @@ pub struct Uncovered {
 }
 
 impl Engine {
-    /// Files that were rewritten so often in the hour before `now` that they fill the store, the dearest first.
+    /// Files, and directories of files, that were rewritten so often in the hour before `now` that they fill the store, the
+    /// dearest first.
     #[must_use]
     pub fn noisy(&self, now: Time) -> Vec<Noisy> {
         let mut noisy = self.noise.noisy(now);
         // What isn't captured any more makes no more noise.
-        noisy.retain(|noisy| self.resting.is_some() || self.tree.size(&noisy.path).is_some());
+        noisy.retain(|noisy| {
+            let is_there = match noisy.is_dir {
+                true => self.tree.node(&noisy.path).is_some(),
+                false => self.tree.size(&noisy.path).is_some(),
+            };
+            self.resting.is_some() || is_there
+        });
         noisy
     }
 
@@ -50,12 +57,12 @@ impl Engine {
 
     /// A checkpoint with these changes was made.
     pub(super) fn note_changes(&mut self, changes: &[Change], has_base: bool, now: Time) {
-        for change in changes {
-            if let (true, Some(Kind::File(_))) = (has_base, change.new.as_ref().map(|node| node.kind))
-                && let Some(bytes) = self.tree.size(&change.path)
-            {
-                self.noise.add(&change.path, bytes, now);
-            }
+        let is_file =
+            |change: &&Change| matches!(change.new.as_ref().map(|node| node.kind), Some(Kind::File(_)));
+        let sized = |change: &Change| Some((change.path.clone(), self.tree.size(&change.path)?));
+        if has_base {
+            let files: Vec<_> = changes.iter().filter(is_file).filter_map(sized).collect();
+            self.noise.add(&files, now);
         }
         let tree = &self.tree;
         self.uncovered

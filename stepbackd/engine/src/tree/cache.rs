@@ -79,7 +79,7 @@ pub(super) fn decode(
 }
 
 /// Puts the bytes in place of an earlier cache.
-pub(super) fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = file.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);

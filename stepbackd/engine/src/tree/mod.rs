@@ -8,7 +8,7 @@
 //! - [`Tree::save`] and [`Tree::load`] keep it over a restart.
 
 mod building;
-mod cache;
+pub(crate) mod cache;
 mod dir;
 mod limits;
 mod look;

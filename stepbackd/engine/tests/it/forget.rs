@@ -216,6 +216,11 @@ fn what_else_holds_the_bytes_is_named() {
     let forgotten = forget(&mut sandbox, ".env");
     let named: Vec<String> = forgotten.still_held.iter().map(|h| h.path.to_string()).collect();
     assert_eq!(named, ["old/env.bak"]);
+    let again = forget(&mut sandbox, ".env");
+    assert_eq!(
+        again.still_held, forgotten.still_held,
+        "also when it is asked for again"
+    );
     assert!(is_stored(&mut sandbox, blob(SECRET)));
     assert!(forget(&mut sandbox, "old/env.bak").still_held.is_empty());
     assert!(!is_stored(&mut sandbox, blob(SECRET)));

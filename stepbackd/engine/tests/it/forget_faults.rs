@@ -31,6 +31,18 @@ fn forget(engine: &mut Engine) -> stepback_engine::Result<()> {
     engine.forget(&[secret()], false, &cx).map(drop)
 }
 
+fn finish(engine: &mut Engine) -> stepback_engine::Result<Vec<TreePath>> {
+    let progress = Progress::default();
+    let cx = Context {
+        now: Sandbox::now(),
+        watch: &NoWatch,
+        progress: &progress,
+    };
+    Ok(engine
+        .finish_forget(&cx)?
+        .map_or_else(Vec::new, |done| done.paths))
+}
+
 /// Not a test of its own: what the child processes of the other run.
 #[test]
 fn child() {
@@ -100,6 +112,15 @@ fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
             let done = purge(&sandbox, &format!("*:{at}:{action}"), &log).success();
             let when = format!("{action} at point {at} of {points}");
             let store = sandbox.engine().store_path().to_owned();
+            sandbox.reopen(false);
+            // Either nothing has happened, or it is known to be unfinished, or it is at its end.
+            let reached = git(&store, &["cat-file", "-e", &oid.to_string()]);
+            let known = sandbox.engine().interrupted_forget().unwrap().is_some();
+            let recorded = !sandbox.engine().forgotten().is_empty();
+            assert!(
+                known || !recorded || !reached,
+                "{when}: nothing says that it isn't finished"
+            );
             assert!(
                 git(&store, &["prune", "--expire=now"]) && git(&store, &["repack", "-adq"]),
                 "{when}"
@@ -118,7 +139,13 @@ fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
                     .write_tar(n, &mut std::io::sink())
                     .unwrap_or_else(|e| panic!("{when}: {e}"));
             }
-            forget(engine).unwrap_or_else(|e| panic!("{when}: {e}"));
+            // By another call, or of the daemon's own accord.
+            if at % 2 == 0 || !known {
+                forget(engine).unwrap_or_else(|e| panic!("{when}: {e}"));
+            } else {
+                let paths = finish(engine).unwrap_or_else(|e| panic!("{when}: {e}"));
+                assert_eq!(paths, [secret()], "{when}");
+            }
             assert!(engine.interrupted_forget().unwrap().is_none(), "{when}");
             let gone = !git(&store, &["cat-file", "-e", &oid.to_string()]);
             assert!(gone, "{when}");
@@ -129,4 +156,55 @@ fn a_purge_that_is_cut_off_anywhere_is_finished_by_another() {
     }
     println!("{tried} purges were cut off");
     assert!(tried > 0);
+}
+
+/// What one purge left undone the next one, of something else, doesn't lose sight of.
+#[test]
+fn another_purge_finishes_the_one_before_it() {
+    for point in ["forget.recorded", "forget.rewritten", "forget.reclaim"] {
+        let (mut sandbox, oid) = with_secret();
+        let log = sandbox.path().join("points");
+        assert!(
+            !purge(&sandbox, &format!("{point}:1:kill"), &log).success(),
+            "{point}"
+        );
+        sandbox.reopen(false);
+        let store = sandbox.engine().store_path().to_owned();
+        assert!(git(&store, &["cat-file", "-e", &oid.to_string()]), "{point}");
+        assert_eq!(
+            sandbox.engine().interrupted_forget().unwrap(),
+            Some(vec![secret()]),
+            "{point}"
+        );
+        let other = [TreePath::new(b"a").unwrap()];
+        let done = sandbox.on(|engine, cx| engine.forget(&other, false, cx).unwrap());
+        assert_eq!(done.paths, other);
+        assert!(
+            sandbox.engine().interrupted_forget().unwrap().is_none(),
+            "{point}"
+        );
+        assert!(!git(&store, &["cat-file", "-e", &oid.to_string()]), "{point}");
+        assert!(git(&store, &["fsck", "--full"]), "{point}");
+        assert_eq!(sandbox.engine().verify().unwrap(), [], "{point}");
+    }
+}
+
+/// The bytes are still there when the store couldn't be packed: that is known after a restart, too.
+#[test]
+fn a_purge_whose_bytes_could_not_be_removed_stays_known_until_they_are() {
+    let (mut sandbox, oid) = with_secret();
+    let store = sandbox.engine().store_path().to_owned();
+    let broken = store.join("refs/stepback/broken");
+    fs::write(&broken, format!("{}\n", "1".repeat(40))).unwrap();
+    assert!(forget(sandbox.engine()).is_err());
+    sandbox.reopen(true);
+    assert_eq!(
+        sandbox.engine().interrupted_forget().unwrap(),
+        Some(vec![secret()])
+    );
+    assert!(finish(sandbox.engine()).is_err());
+    fs::remove_file(&broken).unwrap();
+    assert_eq!(finish(sandbox.engine()).unwrap(), [secret()]);
+    assert_eq!(sandbox.engine().interrupted_forget().unwrap(), None);
+    assert!(!git(&store, &["cat-file", "-e", &oid.to_string()]));
 }

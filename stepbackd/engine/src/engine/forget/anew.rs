@@ -89,6 +89,7 @@ impl Engine {
         found
             .unreadable
             .extend(self.damaged.iter().map(|damaged| damaged.what.clone()));
+        found.tables.extend(self.tables_under_way(store)?);
         // It comes first: from the first ref that changes to the last, both states are kept from being pruned.
         let under_way = self.write_under_way(&writer, paths, &found.tables, cx)?;
         writer.finish()?;

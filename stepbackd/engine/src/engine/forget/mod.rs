@@ -1,8 +1,9 @@
 //! Purging paths: out of every checkpoint, out of the redo stack, and out of what is captured from now on.
 //!
-//! The order makes it safe to be killed at any moment, and a repetition finishes it: the root's record names the paths
-//! first, so that nothing captures them any more; then every record is written anew beside the old one; then the refs
-//! change, each from a whole record to a whole one; what no ref needs any longer goes last.
+//! The order makes it safe to be killed at any moment: a ref says first that a purge of these paths is under way; then the
+//! root's record names them, so that nothing captures them any more; then every record is written anew beside the old one;
+//! then the refs change, each from a whole record to a whole one; what no ref needs any longer goes after that; and only when
+//! the bytes are gone the first ref goes, too. While it is there, [`Engine::finish_forget`] goes on with all that it names.
 
 mod anew;
 
@@ -20,7 +21,7 @@ use crate::oid::{ObjectKind, Oid};
 use crate::path::TreePath;
 use crate::record::{self, Head};
 use crate::root::{DirHandle, FileType};
-use crate::store::{Holder, ObjectWriter, TreeEntry, write_tree};
+use crate::store::{Expected, Holder, ObjectWriter, Store, TreeEntry, write_tree};
 use crate::tree::stored;
 use crate::tree::without::Removed;
 use anew::Found;
@@ -80,8 +81,35 @@ impl Engine {
                 ..Forgotten::default()
             });
         }
+        self.purge_wholly(paths, holding, cx)
+    }
+
+    /// Goes on with a purge that was interrupted, if one was.
+    ///
+    /// # Errors
+    /// As [`Self::forget`].
+    pub fn finish_forget(&mut self, cx: &Context<'_>) -> Result<Option<Forgotten>> {
+        self.require_finished()?;
+        match self.interrupted_forget()? {
+            Some(paths) => self.purge_wholly(paths, 0, cx).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// `holding`: so many checkpoints are known to hold them.
+    fn purge_wholly(&mut self, paths: Vec<TreePath>, holding: u64, cx: &Context<'_>) -> Result<Forgotten> {
         let before = self.store.disk_bytes()?;
-        let found = self.with_reserve(|engine| engine.purge(&paths, cx))?;
+        // Of what another call began it isn't known any more which bytes have to go.
+        let earlier = match self.interrupted_forget() {
+            // Whatever it was is among them.
+            Err(Error::Damaged { .. }) => self.record.forgotten.clone(),
+            other => other?.unwrap_or_default(),
+        };
+        let unfinished = !earlier.is_empty();
+        let mut all = paths.clone();
+        all.extend(earlier);
+        let all = outermost(&all);
+        let found = self.with_reserve(|engine| engine.purge(&all, cx))?;
         let store = Arc::clone(&self.store);
         let mut notes: Vec<String> = found
             .unreadable
@@ -90,9 +118,10 @@ impl Engine {
             .collect();
         let unreclaimed = self.reclaim().err();
         // Another call may have taken them out of the records, and come no further.
-        let unknown = found.blobs.is_empty();
+        let unknown = unfinished || found.blobs.is_empty();
         let mut left = HashSet::new();
-        for oid in found.blobs {
+        let blobs = found.blobs.into_iter().chain(self.contents_now(&paths));
+        for oid in blobs {
             if store.has(oid)? {
                 left.insert(oid);
             }
@@ -116,11 +145,14 @@ impl Engine {
         if !left.is_empty() && still_held.is_empty() && notes.is_empty() {
             notes.push("the bytes are still in the store; do the same again".into());
         }
+        // What can't be read may be mended some day; what others hold is theirs.
+        store.delete_ref(&under_way_ref(self.id()))?;
+        fault::point("forget.done").at(&self.path)?;
         // The next start needn't read everything again; without it, it does.
         let _ = self.save_cache();
         Ok(Forgotten {
             paths,
-            checkpoints: found.held,
+            checkpoints: found.held.max(holding),
             freed_bytes: before.saturating_sub(store.disk_bytes()?),
             still_held,
             notes,
@@ -134,7 +166,8 @@ impl Engine {
     /// [`Error::NoSuchPath`] for a path that wasn't forgotten; [`Error::Refused`] for one below a forgotten directory;
     /// those of the disk and the store.
     pub fn unforget(&mut self, paths: &[TreePath], cx: &Context<'_>) -> Result<Forgotten> {
-        self.require_finished()?;
+        // What is captured again must not be what the rest of a purge takes away.
+        self.finish_forget(cx)?;
         let paths = outermost(paths);
         for path in &paths {
             if self.record.forgotten.iter().any(|known| known.starts_with(path)) {
@@ -177,7 +210,7 @@ impl Engine {
         &self.record.forgotten
     }
 
-    /// The paths of a purge that a crash interrupted.
+    /// The paths of a purge that isn't at its end: a crash interrupted it, or the bytes couldn't be removed yet.
     ///
     /// # Errors
     /// When its record can't be read.
@@ -267,6 +300,11 @@ impl Engine {
     fn purge(&mut self, paths: &[TreePath], cx: &Context<'_>) -> Result<Found> {
         // What the tree in memory says of them, before it is told to leave them out.
         let now = self.as_now(paths)?;
+        let store = Arc::clone(&self.store);
+        // Until the bytes are gone.
+        let tables = self.tables_under_way(&store)?;
+        self.mark_under_way(&store, paths, &tables, cx)?;
+        fault::point("forget.marked").at(&self.path)?;
         let known = self.record.forgotten.clone();
         self.record.forgotten.extend(paths.iter().cloned());
         self.record.forgotten = outermost(&self.record.forgotten);
@@ -280,7 +318,6 @@ impl Engine {
         if self.presence() == Presence::Here {
             self.refresh_rules()?;
         }
-        let store = Arc::clone(&self.store);
         let found = {
             let _lock = store.lock()?;
             let found = self.write_without(&store, paths, &now, cx)?;
@@ -297,9 +334,40 @@ impl Engine {
         }
         // It keeps the tree in memory, which has none of the paths any more.
         self.write_record(cx.now)?;
-        store.delete_ref(&under_way_ref(self.id()))?;
-        fault::point("forget.done").at(&self.path)?;
+        // The side tables of before aren't needed any more; they may name what is forgotten.
+        self.mark_under_way(&store, paths, &BTreeSet::new(), cx)?;
+        fault::point("forget.reclaim").at(&self.path)?;
         Ok(found)
+    }
+
+    /// Says in the store that a purge of these paths isn't at its end.
+    fn mark_under_way(
+        &self,
+        store: &Store,
+        paths: &[TreePath],
+        tables: &BTreeSet<Oid>,
+        cx: &Context<'_>,
+    ) -> Result<()> {
+        let _lock = store.lock()?;
+        let writer = store.writer();
+        let commit = self.write_under_way(&writer, paths, tables, cx)?;
+        writer.finish()?;
+        store.set_ref(&under_way_ref(self.id()), commit, Expected::Any)
+    }
+
+    /// Side tables that an interrupted purge keeps.
+    fn tables_under_way(&self, store: &Store) -> Result<BTreeSet<Oid>> {
+        let read = || {
+            let Some(commit) = store.read_ref(&under_way_ref(self.id()))? else {
+                return Ok(BTreeSet::new());
+            };
+            let entries = store.read_tree(store.read_commit(commit)?.tree)?;
+            Ok(entries.into_iter().map(|entry| entry.oid).collect())
+        };
+        match read() {
+            Err(Error::Damaged { .. }) => Ok(BTreeSet::new()),
+            other => other,
+        }
     }
 
     /// What stands at the paths now, with size and modification time: a checkpoint that held just this is known to
@@ -354,6 +422,16 @@ impl Engine {
                 (after.size, after.mtime_ns),
             )
         })
+    }
+
+    /// The contents of those of the paths that are files: another call may have purged them, and something else hold them.
+    fn contents_now(&self, paths: &[TreePath]) -> Vec<Oid> {
+        let empty = Oid::of(ObjectKind::Blob, b"");
+        let oid = |path| match self.contents_on_disk(path)?.0.kind {
+            Kind::File(oid) => (oid != empty).then_some(oid),
+            _ => None,
+        };
+        paths.iter().filter_map(oid).collect()
     }
 
     fn write_under_way(
