@@ -28,6 +28,7 @@ use crate::root::actor::{Actor, Origin};
 use crate::root::job::Job;
 use crate::root::mailbox::End;
 use crate::root::{Root, now};
+use crate::steady::Steady;
 use crate::talkers::Talkers;
 use crate::unsaved;
 use crate::watch::{Silent, Watcher};
@@ -88,6 +89,8 @@ pub struct Daemon {
     pub talkers: Talkers,
     /// Until when it lived, for the next one.
     pub alive: Alive,
+    /// By which moment checkpoints have their age.
+    pub steady: Steady,
     /// When no daemon was running before this one.
     pub away: Option<(Time, Time)>,
 }
@@ -109,6 +112,7 @@ impl Daemon {
         let cookies = Arc::new(Cookies::new(paths.cookies()));
         let known = registry.roots().to_vec();
         let (alive, until) = Alive::open(&paths.alive())?;
+        let steady = Steady::begin(paths.clock(), until, now());
         let away = until.map(|until| (until, now()));
         // A restart is no news.
         let away = away.filter(|(from, to)| to.ms() - from.ms() >= AWAY_MS_MIN);
@@ -131,6 +135,7 @@ impl Daemon {
             log,
             started: Instant::now(),
             alive,
+            steady,
             away,
             hooks_seen: HooksSeen::read(paths.hooks()),
             talkers: Talkers::default(),
@@ -201,7 +206,10 @@ impl Daemon {
     pub fn warnings_for(&self, root: &Root) -> Vec<Warning> {
         let broken = self.broken_config().clone();
         let settings = broken.into_iter().map(convert::warning);
-        settings.chain(self.keeper.warning(&root.store)).collect()
+        settings
+            .chain(self.keeper.warning(&root.store))
+            .chain(self.steady.warning(now()))
+            .collect()
     }
 
     fn silent(&self) -> Silent {

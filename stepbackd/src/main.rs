@@ -50,6 +50,7 @@ mod reserve;
 mod root;
 mod server;
 mod socket;
+mod steady;
 mod talkers;
 mod unsaved;
 mod watch;

@@ -160,6 +160,11 @@ impl Paths {
         self.state.join("alive")
     }
 
+    /// What is doubted of the clock, if anything is.
+    pub fn clock(&self) -> PathBuf {
+        self.state.join("clock")
+    }
+
     /// For each root, when nothing was watched.
     pub fn gaps(&self) -> PathBuf {
         self.state.join("gaps")

@@ -257,3 +257,44 @@ fn a_killed_prune_leaves_every_checkpoint_whole() {
     let counted = project.store_git("count-objects -v");
     assert!(counted.contains("garbage: 0"), "{counted}");
 }
+
+/// A clock that is far ahead when the daemon starts makes no checkpoint old.
+#[test]
+fn by_a_clock_that_is_far_ahead_nothing_goes() {
+    let sandbox = Sandbox::new();
+    sandbox.configure(
+        "[retention]\nall_hours = 0\nminutely_hours = 0\nhourly_days = 0\ndaily_days = 0\nnewest = 1\n",
+    );
+    let project = sandbox.project("p");
+    project.write("a", "1\n");
+    project.attach();
+    for i in 2..6 {
+        project.write("a", format!("{i}\n"));
+        project.save();
+    }
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    let alive = std::fs::File::options()
+        .write(true)
+        .open(sandbox.state().join("alive"))
+        .unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(400 * 24 * 3600);
+    alive.set_modified(long_ago).unwrap();
+    // The one after that was alive a moment ago, by the same clock.
+    for _ in 0..2 {
+        sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+        assert_eq!(project.json(&["prune"])["removed"], serde_json::json!([]));
+        assert_eq!(project.ids(), [5, 4, 3, 2, 1]);
+        let told = crate::support::warnings(&project, "clock");
+        assert!(
+            told[0]["message"].as_str().unwrap().contains("400 days ahead"),
+            "{told:?}"
+        );
+        let found = project.stepback(&["doctor"]).exits(1).text();
+        assert!(found.contains("400 days ahead"), "{found}");
+    }
+    // It is set back: what was believed goes on.
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    std::fs::remove_file(sandbox.state().join("clock")).unwrap();
+    sandbox.stepback(sandbox.dir(), &["daemon", "start"]).exits(0);
+    assert_eq!(project.json(&["prune"])["removed"].as_array().unwrap().len(), 4);
+}

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use jiff::Timestamp;
 use stepback_proto::{Item, Reply, RootState, RootStatus, Verb, Warning};
 
 use super::{Outcome, Patient, Severity, ask};
@@ -11,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::render::count;
 use crate::render::path::{one_line, shown};
 
-/// A checkpoint may be so much younger than now, in milliseconds, before the clock is in doubt.
-const AHEAD_MS_MAX: i64 = 60_000;
+/// That of warnings of the clock.
+const OF_CLOCK: &str = "clock";
 
 /// Kinds of warnings that are about the store.
 const OF_STORE: &[&str] = &["store_damaged", "damaged"];
@@ -105,7 +104,8 @@ pub fn roots(patient: &Patient<'_>) -> Outcome {
             RootState::Failed | RootState::Missing | RootState::Replaced
         );
         let mut named = false;
-        for warning in status.warnings.iter().filter(|w| !OF_STORE.contains(&&*w.kind)) {
+        let of_others = |w: &&Warning| OF_STORE.contains(&&*w.kind) || w.kind == OF_CLOCK;
+        for warning in status.warnings.iter().filter(|w| !of_others(w)) {
             let severity = severity(warning, lost && !named);
             named = true;
             outcome.add(
@@ -169,39 +169,24 @@ pub fn clock(patient: &Patient<'_>) -> Outcome {
     if let Some(unanswered) = patient.unanswered() {
         return unanswered;
     }
-    let now = Timestamp::now().as_millisecond();
-    let ahead = patient.roots.iter().filter_map(|root| {
-        let last = root.status.as_ref().ok()?.last?;
-        is_ahead(last.time_ms, now).then_some((root, last))
-    });
     let mut outcome = Outcome::fine("no checkpoint is younger than now");
-    for (root, last) in ahead {
-        outcome.add(
-            Severity::Warning,
-            format!(
-                "{}: checkpoint {} is from later than now: the clock was ahead then, or is behind now",
-                shown(&root.path.clone().into()),
-                last.id
-            ),
-            "set the clock; numbers and `~2` name checkpoints whatever the clock says",
-        );
+    for root in &patient.roots {
+        let Ok(status) = &root.status else { continue };
+        for warning in status.warnings.iter().filter(|w| w.kind == OF_CLOCK) {
+            let path = shown(&root.path.clone().into());
+            outcome.add(
+                Severity::Warning,
+                format!("{path}: {}", one_line(&warning.message)),
+                hint(warning),
+            );
+        }
     }
     outcome
-}
-
-fn is_ahead(made_ms: i64, now_ms: i64) -> bool {
-    made_ms.saturating_sub(now_ms) > AHEAD_MS_MAX
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_checkpoint_of_later_than_now_is_doubted() {
-        assert!(!is_ahead(1_000, 2_000) && !is_ahead(AHEAD_MS_MAX, 0));
-        assert!(is_ahead(AHEAD_MS_MAX + 1, 0));
-    }
 
     #[test]
     fn what_cannot_be_mended_is_a_note() {

@@ -195,10 +195,12 @@ impl Actor {
             self.open()?;
             let engine = self.engine.as_mut().expect("opened right above");
             engine.set_budget(self.config.quota);
+            let now = now();
+            engine.set_moment_of_age(self.daemon.steady.moment(now));
             work(
                 engine,
                 &Context {
-                    now: now(),
+                    now,
                     watch: &self.watch,
                     progress,
                 },

@@ -36,6 +36,8 @@ const EVENTS: Backend = if cfg!(target_os = "macos") {
 const SESSION_MS_LONG: i64 = 7 * 24 * 3600 * 1000;
 /// So many characters of a path that is too long for events are shown.
 const PATH_SHOWN_MAX: usize = 80;
+/// A checkpoint may be so much younger than now, in milliseconds, before the clock is in doubt.
+const AHEAD_MS_MAX: i64 = 60_000;
 /// So many noisy files are named in the status.
 const NOISY_NAMED_MAX: usize = 5;
 /// So many records that can't be read are named in the status.
@@ -263,6 +265,10 @@ impl Actor {
                 "`conversations = false` in config.toml turns this off",
             );
         }
+        if let Some(message) = read.and_then(|read| from_later(&read.from_later)) {
+            let hint = "set the clock; numbers and `~2` name checkpoints whatever the clock says";
+            warn("clock", message, hint);
+        }
         for name in read.iter().flat_map(|read| &read.long_sessions) {
             warn(
                 "session_open",
@@ -293,6 +299,19 @@ fn not_watched(number: usize, one: &TreePath, why: Unwatched) -> String {
     };
     let directories = if number == 1 { "directory" } else { "directories" };
     format!("{number} {directories} can't be watched, {why} ({shown}{more})")
+}
+
+/// What is said of checkpoints that were made later than now.
+fn from_later(numbers: &[u64]) -> Option<String> {
+    const WHY: &str = "from later than now: the clock was ahead then, or is behind now";
+    match numbers {
+        [] => None,
+        [n] => Some(format!("checkpoint {n} is {WHY}")),
+        [first, .., last] => {
+            let count = numbers.len();
+            Some(format!("{count} checkpoints, from {first} to {last}, are {WHY}"))
+        }
+    }
 }
 
 /// What is said of records that can't be read; the first few are named.
@@ -388,6 +407,8 @@ struct Read {
     checkpoints: u64,
     redo: u64,
     last: Option<stepback_proto::Last>,
+    /// Checkpoints that were made later than now.
+    from_later: Vec<u64>,
     newest: Option<u64>,
     current: Option<u64>,
     untold: Vec<stepback_proto::CheckpointEntry>,
@@ -414,6 +435,9 @@ impl Read {
             .collect();
         let checkpoints = engine.checkpoints();
         let newest = checkpoints.last().map(|c| c.n);
+        let latest = now().ms() + AHEAD_MS_MAX;
+        let from_later = checkpoints.iter().filter(|c| c.time.ms() > latest);
+        let from_later = from_later.map(|c| c.n).collect();
         // Those of before the daemon's start are no news.
         let told = told.unwrap_or_else(|| newest.unwrap_or(0));
         let untold = checkpoints.iter().rev().take_while(|c| c.n > told);
@@ -442,6 +466,7 @@ impl Read {
             checkpoints: checkpoints.len() as u64,
             redo: engine.redo_stack().len() as u64,
             last: checkpoints.last().map(convert::last),
+            from_later,
             newest,
             current: engine.current(),
             untold,

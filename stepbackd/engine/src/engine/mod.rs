@@ -126,6 +126,8 @@ pub struct Engine {
     env: Environment,
     settings: Settings,
     budget: Budget,
+    /// By which moment checkpoints have their age, if not by that of the job.
+    moment_of_age: Option<Time>,
     /// The size of the directory doesn't matter at its first capture.
     forced: bool,
     store: Arc<Store>,

@@ -88,6 +88,7 @@ impl Engine {
             resting: None,
             cached: Cell::default(),
             budget: Budget::default(),
+            moment_of_age: None,
             forced: false,
             rules: None,
             checkpoints,

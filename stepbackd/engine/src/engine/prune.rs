@@ -130,6 +130,11 @@ impl Engine {
         Ok(dropped)
     }
 
+    /// Sets the moment by which checkpoints have their age, where the clock that jobs have theirs from is doubted.
+    pub const fn set_moment_of_age(&mut self, moment: Time) {
+        self.moment_of_age = Some(moment);
+    }
+
     /// Applies retention: deletes the records of what goes by `policy`, not yet the bytes. Its numbers, also with
     /// `preview`, which deletes nothing. As [`Self::drop_checkpoints`] after a crash.
     ///
@@ -138,7 +143,8 @@ impl Engine {
     pub fn thin(&mut self, policy: &Policy, preview: bool, cx: &Context<'_>) -> Result<BTreeSet<u64>> {
         self.require_finished()?;
         let all = self.candidates();
-        let gone = retention::thin(&all, cx.now, policy, &self.protected());
+        let now = self.moment_of_age.unwrap_or(cx.now);
+        let gone = retention::thin(&all, now, policy, &self.protected());
         if !preview && !gone.is_empty() {
             self.with_reserve(|engine| engine.take_out(&gone, &[], cx))?;
         }
@@ -228,6 +234,7 @@ impl Engine {
     /// What isn't protected, whatever its age; the oldest first.
     fn thinnable(&self, policy: &Policy, now: Time) -> Vec<u64> {
         let all = self.candidates();
+        let now = self.moment_of_age.unwrap_or(now);
         let kept = retention::kept_anyway(&all, now, policy, &self.protected());
         all.iter().map(|c| c.n).filter(|n| !kept.contains(n)).collect()
     }
