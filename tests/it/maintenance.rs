@@ -159,6 +159,63 @@ fn a_clean_up_that_fails_says_so_and_does_not_grow_the_store() {
     project.fsck();
 }
 
+/// Nothing can be removed meanwhile, but the rest of the work goes on, and people are told the way out.
+#[test]
+fn an_unreadable_ref_is_named_with_its_remedy_and_the_store_is_folded_all_the_same() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("n", "v1\n");
+    project.attach();
+    many_checkpoints(&project, 8);
+    let store = project.store();
+    let id = project.status()["id"].as_str().unwrap().to_owned();
+    let damage = |name: &str, text: &str| {
+        let file = store.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    let packed = || {
+        let said = project.stepback(&["prune"]).exits(0);
+        said.stderr.clone()
+    };
+    let loose = || {
+        let said = project.store_git("count-objects");
+        said.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = loose();
+    assert!(before > 8, "{before}");
+    damage("refs/checkpoints/broken", "no object id\n");
+    let said = packed();
+    assert!(
+        said.contains("refs/checkpoints/broken") && said.contains("`stepback recover`"),
+        "{said}"
+    );
+    assert!(loose() < before, "folded all the same");
+    project.json(&["recover"]);
+    assert!(!packed().contains("isn't free yet"));
+    // One of the root's own.
+    damage(&format!("refs/stepback/{id}/pin/3"), "no object id\n");
+    let said = packed();
+    assert!(
+        said.contains("pin/3") && said.contains("`stepback recover`"),
+        "{said}"
+    );
+    project.json(&["recover"]);
+    assert!(!packed().contains("isn't free yet"));
+    // A checkpoint whose commit is gone.
+    damage(
+        &format!("refs/checkpoints/{id}/watch/4"),
+        &format!("{}\n", "1".repeat(40)),
+    );
+    project.stepback(&["daemon", "restart"]).exits(0);
+    let said = packed();
+    assert!(said.contains("`stepback drop 4`"), "{said}");
+    project.json(&["drop", "4", "-y"]);
+    assert!(!packed().contains("isn't free yet"));
+    assert!(warnings(&project, "maintenance").is_empty());
+    project.fsck();
+}
+
 #[test]
 fn what_a_killed_daemon_left_locked_stops_nothing() {
     let sandbox = Sandbox::new();

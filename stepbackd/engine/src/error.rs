@@ -232,6 +232,15 @@ impl Error {
         }
     }
 
+    /// For where only a line can be told: what is wrong with a record of the store, with the way to go on.
+    #[must_use]
+    pub fn with_remedy(&self) -> String {
+        match self {
+            Self::DamagedRecord { hint, .. } => format!("{self} ({hint})"),
+            _ => self.to_string(),
+        }
+    }
+
     /// Whether a full disk or quota is the cause.
     #[must_use]
     pub fn is_no_space(&self) -> bool {

@@ -209,7 +209,7 @@ impl Actor {
             }
             Err(error) => {
                 if let JobError::Engine(Error::Unpurged { why }) = &error {
-                    self.packed(Some(&why.to_string()));
+                    self.packed(Some(&why.with_remedy()));
                     self.purge_failed();
                 }
                 let failure = self.failure(&error);

@@ -149,7 +149,7 @@ impl Actor {
                 if let JobError::Engine(Error::Unpurged { why }) = &error {
                     self.daemon
                         .keeper
-                        .packed(&self.root.store, Some(&why.to_string()));
+                        .packed(&self.root.store, Some(&why.with_remedy()));
                 }
                 self.purge_failed();
             }

@@ -321,7 +321,7 @@ impl Engine {
         );
         Ok(Deleted {
             freed_bytes: before.saturating_sub(self.store.disk_bytes()?),
-            unreclaimed: collected.err().map(|e| e.to_string()),
+            unreclaimed: collected.err().map(|e| e.with_remedy()),
         })
     }
 }

@@ -194,6 +194,8 @@ impl Engine {
     /// # Errors
     /// When the store can't be walked.
     pub fn store_bytes(&self) -> Result<u64> {
+        // What was given up on a full disk may have room again.
+        let _ = self.store.restore_reserve();
         self.store.disk_bytes()
     }
 

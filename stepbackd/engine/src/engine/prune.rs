@@ -33,7 +33,7 @@ impl Back {
         match result {
             Ok(()) => Self::Given,
             Err(error @ Error::NoRoom { .. }) => Self::NoRoom(error.to_string()),
-            Err(error) => Self::Failed(error.to_string()),
+            Err(error) => Self::Failed(error.with_remedy()),
         }
     }
 
@@ -72,7 +72,7 @@ impl Engine {
         let commit = self.checkpoint(n)?.commit;
         let name = format!("{}{n}", attach::pins_prefix(self.id()));
         if pinned {
-            self.store.set_ref(&name, commit, Expected::Any)?;
+            self.with_reserve(|engine| engine.store.set_ref(&name, commit, Expected::Any))?;
             self.pins.insert(n);
         } else {
             self.store.delete_ref(&name)?;
@@ -147,6 +147,9 @@ impl Engine {
         let gone = retention::thin(&all, now, policy, &self.protected());
         if !preview && !gone.is_empty() {
             self.with_reserve(|engine| engine.take_out(&gone, &[], cx))?;
+        } else if !preview {
+            // What was given up on a full disk may have room again.
+            let _ = self.store.restore_reserve();
         }
         Ok(gone)
     }
@@ -251,7 +254,7 @@ impl Engine {
 
     /// The same; why that didn't work, if it didn't.
     fn unreclaimed(&self) -> Option<String> {
-        self.reclaim().err().map(|e| e.to_string())
+        self.reclaim().err().map(|e| e.with_remedy())
     }
 
     fn candidates(&self) -> Vec<Candidate> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::Expected;
 use super::talk::TalkEnding;
-use super::{Context, Engine, Presence, Scope, Why};
+use super::{Context, Engine, Presence, Scope, Why, attach};
 use crate::checkpoint::Trigger;
 use crate::durable;
 use crate::error::{At, Error, Result};
@@ -18,7 +18,7 @@ use crate::oid::Oid;
 use crate::redo::{self, RedoEntry};
 use crate::restore::{self, JournalHeader, Kept, OperationKind};
 use crate::session;
-use crate::state::Sighting;
+use crate::state::{self, Sighting};
 use crate::store::{Expected as Ref, Finding, Store};
 
 /// How `recover` ended.
@@ -223,15 +223,43 @@ impl Engine {
                 aside.display()
             ));
         }
-        for finding in self.damaged_records()? {
+        let mut findings = self.damaged_records()?;
+        for finding in self.unreadable_refs()? {
+            if !findings.iter().any(|known| known.what == finding.what) {
+                findings.push(finding);
+            }
+        }
+        for finding in findings {
             self.note_set_aside(&finding)?;
             self.store.delete_ref(&finding.what)?;
             self.damaged.retain(|known| known.what != finding.what);
+            if let Some(n) = finding.what.strip_prefix(&attach::pins_prefix(self.id())) {
+                self.pins.retain(|pinned| pinned.to_string() != n);
+            }
             let id = self.id().to_owned();
             self.redo.retain(|entry| entry.ref_name(&id) != finding.what);
             notes.push(format!("{} is set aside: {}", finding.what, finding.how));
         }
         Ok(notes)
+    }
+
+    /// Refs that can't be read, of this root but for its checkpoints and its record, and such as belong to no root: they keep
+    /// anything from being removed.
+    fn unreadable_refs(&self) -> Result<Vec<Finding>> {
+        let id = self.id();
+        let mut found = self.store.unreadable_refs(&format!("refs/stepback/{id}/"))?;
+        found.remove(&state::ref_name(id));
+        for space in ["refs/checkpoints/", "refs/stepback/"] {
+            let all = self.store.all_refs(space)?;
+            let of_none = all
+                .into_iter()
+                .filter(|(name, _)| !name[space.len()..].contains('/'));
+            found.extend(of_none.filter_map(|(name, value)| Some((name, value.err()?))));
+        }
+        Ok(found
+            .into_iter()
+            .map(|(what, how)| Finding { what, how })
+            .collect())
     }
 
     /// Redo entries and sessions that can't be read.

@@ -28,6 +28,9 @@ const ROOM_LEFT_PERCENT: u64 = 5;
 /// A file of the store whose time of change says when the last [`Thoroughness::Full`] was.
 const PACKED_WHOLE: &str = "packed-whole";
 
+/// How git folds loose objects and small packs.
+const FOLD: &[&str] = &["repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"];
+
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thoroughness {
@@ -111,8 +114,25 @@ impl Store {
             create::remove_half_made(self)?;
         }
         self.packs.refresh()?;
+        // What was given up on a full disk may have room again.
+        let _ = self.restore_reserve();
         let after = self.disk_bytes()?;
-        done.map(|()| Maintained::Done { before, after })
+        match done {
+            Ok(()) => Ok(Maintained::Done { before, after }),
+            Err(error @ Error::Damaged { .. }) => Err(self.unreadable_ref()?.unwrap_or(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is in the way of removing anything, if it is a ref: what it needs isn't known.
+    fn unreadable_ref(&self) -> Result<Option<Error>> {
+        let unreadable = self.unreadable_refs("refs/")?;
+        let error = |(name, how): (&String, &String)| Error::DamagedRecord {
+            store: self.dir.clone(),
+            what: format!("{name} can't be read, so that nothing can be removed: {how}"),
+            hint: remedy(name),
+        };
+        Ok(unreadable.iter().next().map(error))
     }
 
     /// Slower, and without deltas.
@@ -128,7 +148,14 @@ impl Store {
     fn pack_by_git(&self, git: &Git<'_>, how: Thoroughness) -> Result<()> {
         self.pack_refs()?;
         // Loose objects first: that needs no room, and the new pack doesn't take them in.
-        git.run(&["prune", "--expire=now"])?;
+        let pruned = git.run(&["prune", "--expire=now"]);
+        if let Err(Error::Damaged { .. }) = pruned {
+            // A ref can't be read: what is unreachable isn't known, but what is there can be folded all the same.
+            self.require_room(Thoroughness::Fold)?;
+            git.run(FOLD)?;
+            return pruned;
+        }
+        pruned?;
         match self.require_room(how) {
             Err(Error::NoRoom { free, .. }) if how == Thoroughness::Full => {
                 self.require_room_for_reachable(git, free)?
@@ -136,9 +163,7 @@ impl Store {
             other => other?,
         }
         match how {
-            Thoroughness::Fold => {
-                git.run(&["repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"])
-            }
+            Thoroughness::Fold => git.run(FOLD),
             Thoroughness::Full => {
                 git.run(&["repack", "-a", "-d", "-q", "--no-write-bitmap-index"])?;
                 // Everything that refs need was found, so a half of a pack is needed by nobody.
@@ -213,5 +238,24 @@ impl Store {
             }
         }
         Ok(count)
+    }
+}
+
+/// What to do about a ref that can't be read.
+fn remedy(name: &str) -> String {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts[..] {
+        ["refs", "checkpoints", root, _, n] if n.parse::<u64>().is_ok() => {
+            format!(
+                "`stepback drop {n}` in the directory of {root} gives that checkpoint up; all others stay"
+            )
+        }
+        ["refs", "stepback", root, "root"] => {
+            format!("`stepback attach` in the directory of {root} makes it anew")
+        }
+        ["refs", "stepback", root, ..] => {
+            format!("`stepback recover` in the directory of {root} sets it aside")
+        }
+        _ => "`stepback recover` sets it aside".into(),
     }
 }

@@ -78,6 +78,26 @@ impl Store {
         Ok(found)
     }
 
+    /// Refs below a prefix that can't be read, or whose commit can't be, and how.
+    ///
+    /// # Errors
+    /// When a directory can't be read.
+    pub fn unreadable_refs(&self, prefix: &str) -> Result<BTreeMap<String, String>> {
+        let mut found = BTreeMap::new();
+        for (name, value) in self.all_refs(prefix)? {
+            let how = match value {
+                Ok(commit) => match self.read_commit(commit) {
+                    Ok(_) => continue,
+                    Err(error @ Error::Damaged { .. }) => error.to_string(),
+                    Err(error) => return Err(error),
+                },
+                Err(how) => how,
+            };
+            found.insert(name, how);
+        }
+        Ok(found)
+    }
+
     fn walk_refs(&self, below: &str, prefix: &str, found: &mut BTreeMap<String, Found>) -> Result<()> {
         let dir = self.dir.join(below);
         let entries = match std::fs::read_dir(&dir) {
@@ -361,19 +381,28 @@ impl Store {
         dir.to_owned()
     }
 
-    /// Moves all refs into `packed-refs`: one file instead of a disk block for each.
+    /// Moves all refs into `packed-refs`: one file instead of a disk block for each. Those of files that can't be read stay as
+    /// they are.
     ///
     /// # Errors
-    /// When a ref is broken (it is named, nothing is moved) or something can't be written.
+    /// When a line of that file is broken (it is named, nothing is moved) or something can't be written.
     pub fn pack_refs(&self) -> Result<()> {
         let _serial = self.lock_refs()?;
         self.ahead.settle(false)?;
-        let all = Packed {
-            refs: self.refs("refs/")?.into_iter().collect(),
-            broken: Vec::new(),
-        };
+        let mut all = Packed::clone(&*packed_refs::read(&self.dir, &self.packed_refs)?);
+        if let Some(broken) = all.broken.first() {
+            let name = broken.name.as_deref().unwrap_or("packed-refs");
+            return Err(self.broken(name, &broken.how()));
+        }
+        let mut loose = BTreeMap::new();
+        self.walk_refs("refs", "refs/", &mut loose)?;
+        loose.retain(|_, value| value.is_ok());
+        let readable = loose
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), *value.as_ref().ok()?)));
+        all.refs.extend(readable);
         packed_refs::write(&self.dir, &all)?;
-        let names: Vec<&str> = all.refs.keys().map(String::as_str).collect();
+        let names: Vec<&str> = loose.keys().map(String::as_str).collect();
         self.remove_loose(&names, true)
     }
 

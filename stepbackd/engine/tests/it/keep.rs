@@ -316,3 +316,20 @@ fn room_is_made_from_the_oldest_that_may_go() {
     assert_eq!(left, [all[0], all[8], all[9]]);
     assert!(sandbox.engine().verify().unwrap().is_empty());
 }
+
+/// It was given up on a full disk, and there is room again.
+#[test]
+fn the_reserve_is_made_again() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("a"), "first").unwrap());
+    let reserve = sandbox.engine().store_path().join("stepback/reserve");
+    assert!(reserve.exists());
+    fs::remove_file(&reserve).unwrap();
+    sandbox.engine().store_bytes().unwrap();
+    assert!(reserve.exists(), "after measuring");
+    fs::remove_file(&reserve).unwrap();
+    sandbox.on(|engine, cx| engine.thin(&only_newest(5), false, cx).unwrap());
+    assert!(reserve.exists(), "after thinning");
+    fs::remove_file(&reserve).unwrap();
+    sandbox.on(|engine, cx| engine.make_room(&only_newest(5), 0, cx).unwrap());
+    assert!(reserve.exists(), "after packing");
+}

@@ -130,7 +130,7 @@ impl Engine {
             Some(why) if unknown || !left.is_empty() => {
                 return Err(Error::Unpurged { why: Box::new(why) });
             }
-            why => why.map(|why| why.to_string()),
+            why => why.map(|why| why.with_remedy()),
         };
         notes.extend(
             unreclaimed
