@@ -180,7 +180,7 @@ fn count(table: &mut Table, path: &TreePath, part: Part) {
     if !table.contains_key(path) && table.len() >= PATHS_MAX {
         let least = table
             .iter()
-            .min_by_key(|(path, parts)| (sum(*parts, number).bytes, *path));
+            .min_by_key(|(path, parts)| (sum(parts, number).bytes, *path));
         if let Some(least) = least.map(|(path, _)| path.clone()) {
             table.remove(&least);
         }
