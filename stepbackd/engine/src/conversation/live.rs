@@ -33,9 +33,7 @@ pub(super) fn agents(processes: &Path, root: &Path) -> Option<BTreeMap<Agent, u3
         if !super::is_within(&cwd, root) {
             continue;
         }
-        let exe = fs::read_link(dir.join("exe")).unwrap_or_default();
-        let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
-        if let Some(agent) = agent_of(&exe, &arguments)
+        if let (Some(agent), arguments) = program(&dir)
             && !has(&arguments, SERVICE)
             && !has(&arguments, UPDATER)
         {
@@ -63,10 +61,20 @@ pub(super) fn holder(processes: &Path, files: &BTreeSet<PathBuf>) -> Option<u32>
 
 /// Whether a process is an agent's service in the background, which outlives those who talk to it.
 pub(super) fn is_service(processes: &Path, pid: u32) -> bool {
-    let dir = processes.join(pid.to_string());
+    let (agent, arguments) = program(&processes.join(pid.to_string()));
+    agent.is_some() && has(&arguments, SERVICE)
+}
+
+/// Whether a process runs this agent.
+pub(super) fn is_of(processes: &Path, pid: u32, agent: Agent) -> bool {
+    program(&processes.join(pid.to_string())).0 == Some(agent)
+}
+
+/// The agent that a process runs, and its arguments.
+fn program(dir: &Path) -> (Option<Agent>, Vec<u8>) {
     let exe = fs::read_link(dir.join("exe")).unwrap_or_default();
     let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
-    agent_of(&exe, &arguments).is_some() && has(&arguments, SERVICE)
+    (agent_of(&exe, &arguments), arguments)
 }
 
 /// When process `pid` began, in the system's own count; `None` when there is none, or only what its parent hasn't asked for.

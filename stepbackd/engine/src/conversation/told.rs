@@ -41,12 +41,13 @@ impl Told {
         all.retain(|known| known.of != *session);
     }
 
-    /// The process of a session, if that is still there.
+    /// The process of a session, if that is still there and runs the agent: hooks may be called by something else.
     pub(super) fn alive(&self, session: &SessionId, processes: &Path) -> Option<u32> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.iter().find(|known| known.of == *session)?.clone();
         drop(all);
-        (live::start_time(processes, known.pid) == Some(known.start)).then_some(known.pid)
+        let same = live::start_time(processes, known.pid) == Some(known.start);
+        (same && live::is_of(processes, known.pid, session.agent)).then_some(known.pid)
     }
 }
 
@@ -57,12 +58,12 @@ mod tests {
 
     #[test]
     fn the_latest_are_remembered_and_a_number_that_is_another_process_by_now_is_not_alive() {
-        let proc = Path::new("/proc");
-        let own = std::process::id();
-        let Some(start) = live::start_time(proc, own) else {
-            println!("skipped: no /proc here");
-            return;
-        };
+        let dir = tempfile::tempdir().unwrap();
+        let (proc, own, start) = (dir.path(), 7, 99);
+        std::fs::create_dir(proc.join("7")).unwrap();
+        let stat = format!("7 (codex) S{} {start} 0", " 0".repeat(18));
+        std::fs::write(proc.join("7/stat"), stat).unwrap();
+        std::fs::write(proc.join("7/cmdline"), "codex\0resume\0").unwrap();
         let id = |n: usize| SessionId {
             agent: Agent::Codex,
             session: n.to_string(),
@@ -75,5 +76,11 @@ mod tests {
         assert_eq!(told.alive(&id(SESSIONS_MAX), proc), Some(own));
         told.heard(id(1), own, start + 1);
         assert_eq!(told.alive(&id(1), proc), None);
+        let other = SessionId {
+            agent: Agent::Qwen,
+            session: "x".into(),
+        };
+        told.heard(other.clone(), own, start);
+        assert_eq!(told.alive(&other, proc), None, "it runs another program");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use super::talk::Talk;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Trigger};
 use crate::conversation::plan::{Act, Step};
 use crate::conversation::reason::{Cure, Reason};
 use crate::conversation::record::{self, Kept};
@@ -37,7 +37,8 @@ impl Engine {
         let mut talk = source.and_then(|source| self.plan_talk_of(store, source, mode, now));
         if let (Some(talk), true) = (&mut talk, source != Some(n)) {
             // They aren't of its own span: only what changes is of interest.
-            talk.steps.retain(|step| step.act != Act::Nothing);
+            talk.steps
+                .retain(|step| step.act != Act::Nothing && !self.begins_at(n, &step.id));
         }
         if files && mode.what == What::Both {
             let planned: Vec<SessionId> = talk.iter().flat_map(|t| &t.steps).map(|s| s.id.clone()).collect();
@@ -79,6 +80,17 @@ impl Engine {
         None
     }
 
+    /// Whether a session's first turn starts with checkpoint `n`, before a word of it was written. A burst may have seen its
+    /// first words all the same.
+    fn begins_at(&self, n: u64, id: &SessionId) -> bool {
+        self.checkpoint(n).is_ok_and(|c| {
+            c.trigger == Trigger::TurnStart
+                && c.agent.as_deref() == Some(id.agent.name())
+                && c.agent_session.as_ref() == Some(&id.session)
+                && !c.conversation.contains(id)
+        })
+    }
+
     /// Sessions that went on between checkpoint `n` and the present, and aren't among `planned`: they remember what the
     /// files no longer have.
     fn ahead(&mut self, store: &Store, n: u64, planned: &[SessionId], now: Time) -> Result<Vec<Step>> {
@@ -94,7 +106,12 @@ impl Engine {
             let Some(present) = record::find(&present, &id) else {
                 continue;
             };
-            let (why, cure) = match self.last_record(store, n, &id)? {
+            let last = if self.begins_at(n, &id) {
+                None
+            } else {
+                self.last_record(store, n, &id)?
+            };
+            let (why, cure) = match last {
                 Some((_, then, _)) if self.talk_cx(store, false).is_so(&then, present)? => continue,
                 Some((m, _, alone)) => {
                     let put = format!("`stepback rewind {m} --conversation-only` puts it back, too");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stepback_engine::checkpoint::Trigger;
 use stepback_engine::conversation::{Agent, Seen, SessionId, Until};
-use stepback_engine::engine::{Operation, Select, Why};
+use stepback_engine::engine::{Operation, Select, TurnLabel, Why};
 
 use super::support::{BEGAN, CONVERSATION, FORK, actions, append, fixture, look, slug, write};
 use crate::support::Sandbox;
@@ -121,7 +121,18 @@ fn the_record_at_the_start_of_a_turn_ends_where_the_transcript_did_then() {
     // Of a session that was just beginning nothing belongs to the start of its first turn.
     let other = in_root(&sandbox, OTHER);
     write(&other, &turn_of(1, &root, OTHER));
-    let start = sandbox.capture_as(&until(0, OTHER, &other)).unwrap().id;
+    // A burst was faster.
+    sandbox.write("hello.txt", "by hand\n");
+    sandbox.capture_as(&Why::plain(Trigger::Auto)).unwrap();
+    let mut why = until(0, OTHER, &other);
+    why.turn = Some(TurnLabel {
+        agent: "claude-code".into(),
+        session: OTHER.into(),
+        turn: 1,
+        prompt: None,
+        tools: Vec::new(),
+    });
+    let start = sandbox.capture_as(&why).unwrap().id;
     let listed = &sandbox.engine().checkpoint(start).unwrap().conversation;
     assert!(!listed.contains(&session(OTHER)), "{listed:?}");
     sandbox.write("hello.txt", "three\n");
@@ -134,6 +145,7 @@ fn the_record_at_the_start_of_a_turn_ends_where_the_transcript_did_then() {
         ahead.why.as_ref().unwrap().starts_with("it began after"),
         "{ahead:?}"
     );
+    assert!(look(&other).text.ends_with("{}\n"));
 }
 
 #[test]
