@@ -14,6 +14,7 @@
 //! | `watch` `watches` `pending` `cookie` | from file events to what has to be looked at |
 //! | `idle_trees` | which roots keep their tree in memory |
 //! | `prune_roots` | deletes the checkpoints of roots whose directory is gone |
+//! | `hooks` `talkers` | words of agents: to which root they go, and what the agent waits for |
 //! | `hooks_seen` `unsaved` | when hooks of agents were heard of, and what they waited for in vain |
 //! | `memory` | what was freed goes back to the system |
 //! | `alive` `locks` `process` `place` `error` | small parts of these |

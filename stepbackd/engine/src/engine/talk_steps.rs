@@ -35,10 +35,8 @@ impl Engine {
         }
         let source = self.talk_source(n);
         let mut talk = source.and_then(|source| self.plan_talk_of(store, source, mode, now));
-        if let (Some(talk), true) = (&mut talk, source != Some(n)) {
-            // They aren't of its own span: only what changes is of interest.
-            talk.steps
-                .retain(|step| step.act != Act::Nothing && !self.begins_at(n, &step.id));
+        if let Some(talk) = &mut talk {
+            talk.steps.retain(|step| !self.begins_at(n, &step.id));
         }
         if files && mode.what == What::Both {
             let planned: Vec<SessionId> = talk.iter().flat_map(|t| &t.steps).map(|s| s.id.clone()).collect();
