@@ -130,6 +130,26 @@ fn the_turns_of_an_agent_that_goes_into_another_root_are_those_of_its_own() {
 }
 
 #[test]
+fn whose_a_session_is_is_known_after_a_restart_of_the_daemon() {
+    let sandbox = Sandbox::new();
+    let (p, q) = (sandbox.project("p"), sandbox.project("q"));
+    for project in [&p, &q] {
+        project.write("a", "v1\n");
+        project.attach();
+    }
+    let claude = Claude::new(&p, ".claude");
+    claude.writes("before");
+    claude.tells(&p.path, "UserPromptSubmit", &json!({"prompt": "one"}));
+    turn(&p, "turn-start", 1);
+    p.stepback(&["daemon", "restart"]).exits(0);
+    p.settle();
+    claude.tells(&q.path, "PreToolUse", &bash("make"));
+    claude.tells(&q.path, "Stop", &json!({}));
+    turn(&p, "turn-end", 1);
+    assert_eq!(q.list().len(), 1);
+}
+
+#[test]
 fn a_conversation_is_left_while_its_process_lives_wherever_that_stands() {
     let sandbox = Sandbox::new();
     let p = sandbox.project("p");
