@@ -40,7 +40,7 @@ pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: A
             "attach the directory it is in",
         )));
     }
-    match daemon.attach(&convert::attach(attach, path)) {
+    match daemon.attach(&convert::attach(attach, path), || !answers.is_gone()) {
         Ok((root, job)) => drop(send(&root, job, answers, progress)),
         Err(failure) => answers.finish(Err(failure)),
     }
@@ -100,7 +100,7 @@ fn find_detached(
 }
 
 fn forget_detached(daemon: &Daemon, engine: Engine) -> Result<Reply, Failure> {
-    let _held = daemon.locks.hold(engine.path(), Reach::Overlapping);
+    let _held = daemon.locks.hold(engine.path(), Reach::Records);
     daemon.keeper.make_way(Some(engine.store_path()));
     let (path, id) = (convert::absolute(engine.path()), engine.id().to_owned());
     let deleted = engine.forget_all().map_err(|e| convert::failure(&e))?;

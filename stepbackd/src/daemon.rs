@@ -236,17 +236,28 @@ impl Daemon {
     }
 
     /// Finds or makes the root that `request` names, and sees that an actor has it; with the job to send to it next.
-    /// Blocks.
+    /// Blocks, and waits as long as it is `wanted`.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<(Arc<Root>, Job), Failure> {
+    pub fn attach(
+        self: &Arc<Self>,
+        request: &AttachRequest,
+        wanted: impl Fn() -> bool,
+    ) -> Result<(Arc<Root>, Job), Failure> {
         let directory = request.directory().map_err(|e| convert::failure(&e))?;
-        let turn = self.attaching.hold(&directory, Reach::Own);
+        let unwanted = |_| convert::fail(FailureKind::Busy, "the client went away", "");
+        let turn = self
+            .attaching
+            .try_hold(&directory, Reach::Records, &wanted)
+            .map_err(unwanted)?;
         // Its store isn't known yet.
         self.keeper.make_way(None);
-        // Nobody works on this root, or on one that overlaps it, while its record changes.
-        let _held = self.locks.hold(&request.path, Reach::Overlapping);
+        // Nobody works on this root while its record changes.
+        let _held = self
+            .locks
+            .try_hold(&directory, Reach::Records, &wanted)
+            .map_err(unwanted)?;
         let settings = |path: &Path| {
             let config = self.config().for_root(path);
             Settings {

@@ -107,6 +107,7 @@ pub fn for_engine(paths: &Paths, lookup: impl Fn(&str) -> Option<OsString>) -> E
     let program = path.as_deref().and_then(|path| find_program("git", path));
     Environment {
         state_dir: paths.state.clone(),
+        runtime_dir: paths.runtime_dir(),
         git: GitEnvironment {
             program,
             home: absolute("HOME"),

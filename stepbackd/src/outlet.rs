@@ -234,6 +234,11 @@ impl Outlet {
         self.shared.may_be_cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the client has gone away.
+    pub fn is_gone(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// What is being done, in a word, while it takes long. The first word stands.
     pub fn says(&self, doing: &'static str) {
         self.shared.doing.get_or_init(|| doing);

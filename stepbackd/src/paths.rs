@@ -115,6 +115,12 @@ impl Paths {
         Ok(())
     }
 
+    /// The directory of our own that the socket is in, if it is one outside of STATE.
+    pub fn runtime_dir(&self) -> Option<PathBuf> {
+        let dir = self.socket.parent()?;
+        (dir.file_name()? == "stepback" && !dir.starts_with(&self.state)).then(|| dir.to_owned())
+    }
+
     /// Held as long as a daemon of this STATE lives.
     pub fn lock(&self) -> PathBuf {
         self.state.join("lock")

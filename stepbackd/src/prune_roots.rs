@@ -67,7 +67,7 @@ fn remove(daemon: &Arc<Daemon>, gone: &GoneRoot) -> Result<Deleted, Failure> {
             std::thread::sleep(LOOK_EVERY);
         }
     }
-    let _held = daemon.locks.hold(&gone.path, Reach::Overlapping);
+    let _held = daemon.locks.hold(&gone.path, Reach::Records);
     let engine = open().map_err(engine_failure)?;
     let deleted = engine.forget_all().map_err(engine_failure)?;
     gaps::remove(&daemon.paths.gaps_of(&gone.id));

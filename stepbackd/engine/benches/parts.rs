@@ -59,6 +59,7 @@ impl Root {
         fs::write(root.join(".gitignore"), "*.o\n/build/\n!keep.o\n").expect("own file");
         let env = Environment {
             state_dir: dir.path().join("state"),
+            runtime_dir: None,
             git: GitEnvironment::default(),
             conversations: Default::default(),
         };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Identity, Sighting};
+use crate::state::Identity;
 use crate::user_file::{find_line, read_small};
 
 /// The user's branch and commit.
@@ -106,12 +106,10 @@ impl GitSighting {
     pub fn of(root: &Path) -> Option<Self> {
         let dot_git = root.join(".git");
         match fs::metadata(&dot_git) {
-            Ok(metadata) if metadata.is_dir() => {
-                Some(Self::Directory(Sighting::of(&dot_git).ok()??.identity))
-            }
+            Ok(metadata) if metadata.is_dir() => Some(Self::Directory(Identity::at(&dot_git).ok()??)),
             Ok(_) => {
-                let named = git_dir(root).and_then(|named| Sighting::of(&named).ok()?);
-                Some(Self::File(named.map(|sighting| sighting.identity)))
+                let named = git_dir(root).and_then(|named| Identity::at(&named).ok()?);
+                Some(Self::File(named))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Some(Self::None),
             Err(_) => None,
@@ -123,6 +121,8 @@ impl GitSighting {
     pub fn change_to(self, now: Self) -> Option<GitChange> {
         match (self, now) {
             (then, now) if then == now => None,
+            (Self::Directory(then), Self::Directory(now)) if then.is(&now) => None,
+            (Self::File(Some(then)), Self::File(Some(now))) if then.is(&now) => None,
             (_, Self::None) => Some(GitChange::Gone),
             (Self::None, _) => Some(GitChange::New),
             _ => Some(GitChange::Replaced),

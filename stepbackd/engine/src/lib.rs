@@ -30,7 +30,7 @@
 //! use stepback_engine::{progress::Progress, time::Time, tree::NoWatch};
 //!
 //! # fn main() -> stepback_engine::Result<()> {
-//! let env = Environment { state_dir: "/var/tmp/state".into(), git: Default::default(), conversations: Default::default() };
+//! let env = Environment { state_dir: "/var/tmp/state".into(), runtime_dir: None, git: Default::default(), conversations: Default::default() };
 //! let settings = Settings { include: Vec::new(), max_file_size: 100 << 20, conversations: true };
 //! let request = AttachRequest { path: "/home/me/project".into(), ..AttachRequest::default() };
 //! let now = Time(1_800_000_000_000_000_000);

@@ -13,7 +13,7 @@ use crate::oid::Oid;
 use crate::path::for_shell;
 use crate::record;
 use crate::salvage::{self, Place};
-use crate::state::{self, AbsolutePath, Identity, RootRecord, Sighting};
+use crate::state::{self, AbsolutePath, Identity, RootRecord};
 use crate::store::Store;
 use crate::time::Time;
 
@@ -192,6 +192,7 @@ const NOTHING: Identity = Identity {
     ino: 0,
     born_ns: None,
     fsid: None,
+    volume: None,
 };
 
 const ORIGIN: &str = "stepback/origin.json";
@@ -203,11 +204,16 @@ impl Origin {
             .map(|git| head::common_dir(&git))
             .and_then(|dir| fs::canonicalize(dir).ok());
         let path = shared.unwrap_or_else(|| root.to_owned());
-        let sighting = Sighting::of(&path)?.ok_or_else(|| Error::RootMissing(path.clone()))?;
+        let identity = Identity::at(&path)?.ok_or_else(|| Error::RootMissing(path.clone()))?;
         Ok(Self {
             path: AbsolutePath(path),
-            identity: sighting.identity,
+            identity,
         })
+    }
+
+    /// Whether a store that was made for the one is that of the other.
+    fn shares_with(&self, other: &Self) -> bool {
+        self.identity.is(&other.identity) && (other.identity.is_certain() || self.path == other.path)
     }
 
     /// Where root `id` of a store that was made for this is, as far as that can be told: the first worktree of a
@@ -222,10 +228,10 @@ impl Origin {
         }
         let top = path.parent()?;
         let name = id.rsplit_once('-')?.0;
-        let of = |path| Some(Sighting::of(path).ok()??.identity);
+        let of = |path| Identity::at(path).ok()?;
         (name == short_name(top)).then(|| Place {
             path: top.to_owned(),
-            identity: if of(path) == Some(self.identity) {
+            identity: if of(path).is_some_and(|found: Identity| found.is(&self.identity)) {
                 of(top)
             } else {
                 None
@@ -246,7 +252,7 @@ impl Origin {
 /// When the root can't be looked at.
 pub fn is_store_of(store: &Path, root: &Path) -> Result<bool> {
     let origin = Origin::of(root)?;
-    Ok(Origin::read(store).is_some_and(|found| found.identity == origin.identity))
+    Ok(Origin::read(store).is_some_and(|found| found.shares_with(&origin)))
 }
 
 /// Opens the store for a new root: that of its repository's other worktrees if there is one, else a new one. One that is
@@ -257,7 +263,7 @@ pub fn is_store_of(store: &Path, root: &Path) -> Result<bool> {
 pub fn store_for(state: &Path, root: &Path, anew: bool, now: Time) -> Result<Store> {
     let origin = Origin::of(root)?;
     for path in stores(state)? {
-        if Origin::read(&path).is_some_and(|found| found.identity == origin.identity) {
+        if Origin::read(&path).is_some_and(|found| found.shares_with(&origin)) {
             match Store::open(&path) {
                 Err(Error::Damaged { .. } | Error::DamagedRecord { .. }) if anew => {}
                 opened => return opened,
@@ -346,6 +352,7 @@ mod tests {
             ino: 1,
             born_ns: None,
             fsid: None,
+            volume: None,
         };
         let id = new_root_id(
             Path::new("/x/--naïve project with a very long name"),

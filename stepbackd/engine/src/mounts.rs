@@ -9,7 +9,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
 
 use crate::path::TreePath;
 
@@ -34,18 +36,63 @@ pub enum Astray {
     Covered,
 }
 
+/// What a file system is, as far as the list of mounts says it: its type and what was mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// A hash of the two.
+    pub of: u64,
+    /// A program serves it (FUSE).
+    pub by_a_program: bool,
+}
+
+/// The file system with this device number; `None` when the system doesn't tell.
+#[must_use]
+pub fn volume(dev: u64) -> Option<Volume> {
+    volume_in(&fs::read(LIST).ok()?, dev)
+}
+
+fn volume_in(list: &[u8], dev: u64) -> Option<Volume> {
+    let number = format!("{}:{}", major(dev), minor(dev));
+    let line = list
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.split(|byte| *byte == b' ').nth(2) == Some(number.as_bytes()))?;
+    let mut rest = line
+        .split(|byte| *byte == b' ')
+        .skip_while(|field| *field != b"-")
+        .skip(1);
+    let (kind, source) = (rest.next()?, rest.next()?);
+    let mut hasher = Sha1::new();
+    hasher.update(kind);
+    hasher.update(b"\0");
+    hasher.update(source);
+    let [a, b, c, d, e, f, g, h, ..] = <[u8; 20]>::from(hasher.finalize());
+    Some(Volume {
+        of: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        by_a_program: kind.starts_with(b"fuse"),
+    })
+}
+
+/// Whether something is mounted right at `path`, an absolute path without links.
+#[must_use]
+pub fn is_point(path: &Path) -> bool {
+    fs::read(LIST).is_ok_and(|list| points(&list).any(|point| point == path.as_os_str().as_bytes()))
+}
+
 /// Mount points strictly below `root`, an absolute path without links; `None` when the system doesn't tell.
 #[must_use]
 pub fn below(root: &Path) -> Option<BTreeSet<TreePath>> {
     Some(parse(&fs::read(LIST).ok()?, root))
 }
 
-fn parse(list: &[u8], root: &Path) -> BTreeSet<TreePath> {
+fn points(list: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let lines = list.split(|byte| *byte == b'\n');
     let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    points
+    points.map(unescape)
+}
+
+fn parse(list: &[u8], root: &Path) -> BTreeSet<TreePath> {
+    points(list)
         .filter_map(|point| {
-            let point = unescape(point);
             let below = Path::new(OsStr::from_bytes(&point)).strip_prefix(root).ok()?;
             // What is below a `.git` is no matter of ours.
             TreePath::from_path(below).ok().filter(|path| !path.is_root())
@@ -91,5 +138,17 @@ mod tests {
             .map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned())
             .collect();
         assert_eq!(found, ["a b/c\\", "bound"]);
+    }
+
+    #[test]
+    fn a_volume_is_its_type_and_source() {
+        let list = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     30 22 0:40 / /a rw,nosuid shared:1 - fuse.sshfs h:/x rw\n\
+                     31 22 0:41 / /b rw - fuse.sshfs h:/y rw\n\
+                     32 22 0:42 / /c rw - nfs4 h:/x rw\n";
+        let of = |minor| volume_in(list, nix::sys::stat::makedev(0, minor));
+        assert!(of(40).is_some() && of(40) != of(41) && of(40) != of(42) && of(43).is_none());
+        assert!(of(41).is_some_and(|volume| volume.by_a_program));
+        assert!(of(42).is_some_and(|volume| !volume.by_a_program));
     }
 }

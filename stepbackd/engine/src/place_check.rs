@@ -1,5 +1,7 @@
 //! Which directories may be roots.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -22,12 +24,21 @@ pub fn work_tree_top(path: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Refuses directories that aren't to be attached. `asked`: the directory that was named, when `path` is the top level
-/// of its work tree instead.
+/// Whose places no root may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Owners<'a> {
+    /// Directories of stepback's own: STATE, and where its socket is. They needn't exist.
+    pub ours: &'a [&'a Path],
+    /// The home directory.
+    pub home: Option<&'a Path>,
+}
+
+/// Refuses directories that aren't to be attached. `path` is canonical; `asked`: the directory that was named, when
+/// `path` is the top level of its work tree instead.
 ///
 /// # Errors
 /// [`Error::RefusedRoot`] with the reason and what to do instead.
-pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>, force: bool) -> Result<()> {
+pub fn check_place(path: &Path, asked: &Path, owners: Owners<'_>, force: bool) -> Result<()> {
     let other = if path == asked {
         "attach a project directory below it".to_owned()
     } else {
@@ -47,14 +58,16 @@ pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>,
     if path == Path::new("/") {
         return refuse("it is the whole file system", other);
     }
-    if state.starts_with(path) {
-        return refuse("stepback's own files are below it", other);
-    }
-    if path.starts_with(state) {
-        return refuse(
-            "it is inside stepback's own files",
-            "attach a project directory".into(),
-        );
+    for ours in owners.ours {
+        if holds(path, ours) {
+            return refuse("stepback's own files are below it", other);
+        }
+        if holds(ours, path) {
+            return refuse(
+                "it is inside stepback's own files",
+                "attach a project directory".into(),
+            );
+        }
     }
     if path.components().any(|part| part.as_os_str() == ".git") || is_git_directory(path) {
         return refuse(
@@ -62,12 +75,9 @@ pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>,
             "attach the work tree; what is below `.git` is never touched".into(),
         );
     }
-    if let Some(kernel) = KERNEL_DIRS
-        .iter()
-        .find(|dir| path.starts_with(dir) && path != Path::new(dir))
-    {
+    if let Some(kernel) = KERNEL_DIRS.iter().find(|dir| path.starts_with(dir)) {
         return refuse(
-            &format!("what is below {kernel} isn't files on a disk"),
+            &format!("what is in {kernel} isn't files on a disk"),
             "attach a project directory".into(),
         );
     }
@@ -75,16 +85,54 @@ pub fn check_place(path: &Path, asked: &Path, state: &Path, home: Option<&Path>,
         return Ok(());
     }
     let or_force = |hint: String| format!("{hint}; or use --force");
-    if home.is_some_and(|home| home == path) {
-        return refuse("it is the home directory", or_force(other));
-    }
-    if home.is_some_and(|home| home.starts_with(path)) {
-        return refuse("the home directory is below it", or_force(other));
+    if let Some(home) = owners.home.filter(|home| holds(path, home)) {
+        let why = match holds(home, path) {
+            true => "it is the home directory",
+            false => "the home directory is below it",
+        };
+        return refuse(why, or_force(other));
     }
     if SYSTEM_DIRS.iter().any(|dir| path == Path::new(dir)) {
         return refuse("it is a directory of the system", or_force(other));
     }
     Ok(())
+}
+
+/// Whether `inner` is `outer` or below it, however the two are written: through links, or another mount of the same
+/// directory.
+fn holds(outer: &Path, inner: &Path) -> bool {
+    let inner = real(inner);
+    if inner.starts_with(real(outer)) {
+        return true;
+    }
+    let which = |path: &Path| {
+        fs::metadata(path)
+            .ok()
+            .map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    which(outer).is_some_and(|outer| inner.ancestors().any(|above| which(above) == Some(outer)))
+}
+
+/// Without links, as far as the path exists.
+fn real(path: &Path) -> PathBuf {
+    let found = path
+        .ancestors()
+        .find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    match found {
+        Some((above, real)) => match path.strip_prefix(above) {
+            Ok(rest) if rest.as_os_str().is_empty() => real,
+            Ok(rest) => real.join(rest),
+            Err(_) => path.to_owned(),
+        },
+        None => path.to_owned(),
+    }
+}
+
+/// Which directories `paths` are, those that are there: device and inode.
+#[must_use]
+pub fn which<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<(u64, u64)> {
+    let found = paths.filter_map(|path| fs::metadata(path).ok());
+    found.map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }
 
 /// Whether git keeps a repository right in `path`, as in a bare one.
@@ -100,14 +148,36 @@ mod tests {
 
     fn refused(path: &str, force: bool) -> bool {
         let path = Path::new(path);
-        check_place(
-            path,
-            path,
-            Path::new("/home/u/.local/state/stepback"),
-            Some(Path::new("/home/u")),
-            force,
-        )
-        .is_err()
+        let owners = Owners {
+            ours: &[Path::new("/home/u/.local/state/stepback")],
+            home: Some(Path::new("/home/u")),
+        };
+        check_place(path, path, owners, force).is_err()
+    }
+
+    #[test]
+    fn links_and_what_is_not_there_yet_hide_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(dir.path()).unwrap().join("volume");
+        let home = dir.path().join("home");
+        fs::create_dir_all(real.join("project")).unwrap();
+        std::os::unix::fs::symlink(&real, &home).unwrap();
+        let state = home.join(".local/state/stepback");
+        let refused = |path: &Path, force| {
+            let owners = Owners {
+                ours: &[&state],
+                home: Some(&home),
+            };
+            check_place(path, path, owners, force).is_err()
+        };
+        assert!(refused(&real, false), "the home directory");
+        assert!(
+            refused(&real, true),
+            "STATE is below it, though it isn't made yet"
+        );
+        assert!(!refused(&real.join("project"), false));
+        fs::create_dir_all(state.join("stores")).unwrap();
+        assert!(refused(&real.join(".local/state/stepback/stores"), true));
     }
 
     #[test]
@@ -132,7 +202,14 @@ mod tests {
     #[test]
     fn force_helps_but_not_for_the_whole_disk_or_our_own_files() {
         assert!(!refused("/tmp", true));
-        for path in ["/", "/home/u", "/home/u/.local/state/stepback"] {
+        for path in [
+            "/",
+            "/home/u",
+            "/home/u/.local/state/stepback",
+            "/dev",
+            "/proc",
+            "/sys",
+        ] {
             assert!(refused(path, true), "{path}");
         }
     }

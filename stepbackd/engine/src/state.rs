@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{At, Error, Result};
 use crate::head::GitSighting;
-use crate::mounts::KnownMounts;
+use crate::mounts::{self, KnownMounts, Volume};
 use crate::node::CommonModes;
 use crate::path::{TreePath, escape, unescape};
 use crate::root::DirHandle;
@@ -38,6 +38,10 @@ pub struct Identity {
     pub born_ns: Option<i64>,
     /// File system id, where there is no birth time.
     pub fsid: Option<u64>,
+    /// What is mounted there, where there is neither: all file systems of that kind have the same inode and id at their
+    /// top. Unknown in records from before this was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Volume>,
 }
 
 impl Identity {
@@ -52,16 +56,47 @@ impl Identity {
         })
     }
 
+    /// Of the directory at `path`, through links; `None` when nothing is there or it is no directory.
+    ///
+    /// # Errors
+    /// What the system says, but for "not there".
+    pub fn at(path: &Path) -> Result<Option<Self>> {
+        match directory(path)? {
+            Some(metadata) => Self::of_metadata(&metadata, || file_system_id(path)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the two are the same directory, for all that is known of them.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let told = |identity: &Self| (identity.ino, identity.born_ns, identity.fsid);
+        let volumes = self.volume.is_none() || other.volume.is_none() || self.volume == other.volume;
+        told(self) == told(other) && volumes
+    }
+
+    /// Whether no other directory is taken for this one, wherever it is. Else it is only known at its path.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        let has_id = self.fsid.is_some_and(|id| id != 0);
+        // A program that serves a file system numbers its inodes as it likes.
+        self.born_ns.is_some() || has_id || self.volume.is_some_and(|volume| !volume.by_a_program)
+    }
+
     fn of_metadata<E>(metadata: &Metadata, fsid: impl FnOnce() -> Result<u64, E>) -> Result<Self, E> {
         let born_ns = metadata
             .created()
             .ok()
             .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
             .and_then(|d| i64::try_from(d.as_nanos()).ok());
+        let fsid = if born_ns.is_none() { Some(fsid()?) } else { None };
         Ok(Self {
             ino: metadata.ino(),
             born_ns,
-            fsid: if born_ns.is_none() { Some(fsid()?) } else { None },
+            fsid,
+            volume: fsid
+                .filter(|id| *id == 0)
+                .and_then(|_| mounts::volume(metadata.dev())),
         })
     }
 }
@@ -82,7 +117,7 @@ pub fn open_root(path: &Path, identity: Identity) -> Result<DirHandle> {
         }
         other => other.at(path)?,
     };
-    if Identity::of_open(&root).at(path)? == identity {
+    if Identity::of_open(&root).at(path)?.is(&identity) {
         Ok(root)
     } else {
         Err(Error::RootReplaced(path.to_owned()))
@@ -94,7 +129,7 @@ pub fn open_root(path: &Path, identity: Identity) -> Result<DirHandle> {
 pub struct Sighting {
     /// Which directory it is.
     pub identity: Identity,
-    /// Whether it is another file system than its parent.
+    /// Whether something is mounted there.
     pub mount_point: bool,
 }
 
@@ -104,28 +139,29 @@ impl Sighting {
     /// # Errors
     /// What the system says, but for "not there".
     pub fn of(path: &Path) -> Result<Option<Self>> {
-        let metadata = match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => metadata,
-            Ok(_) => return Ok(None),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-                ) =>
-            {
-                return Ok(None);
-            }
-            Err(e) => return Err(e).at(path),
+        let Some(metadata) = directory(path)? else {
+            return Ok(None);
         };
         let identity = Identity::of_metadata(&metadata, || file_system_id(path))?;
         let mount_point = match path.parent() {
-            Some(parent) => std::fs::metadata(parent).at(parent)?.dev() != metadata.dev(),
+            // A bind mount has the device of what it is bound to.
+            Some(parent) => {
+                std::fs::metadata(parent).at(parent)?.dev() != metadata.dev() || mounts::is_point(path)
+            }
             None => true,
         };
         Ok(Some(Self {
             identity,
             mount_point,
         }))
+    }
+}
+
+fn directory(path: &Path) -> Result<Option<Metadata>> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata).filter(Metadata::is_dir)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(e).at(path),
     }
 }
 
@@ -213,6 +249,32 @@ mod tests {
         std::fs::create_dir(&a).unwrap();
         assert!(matches!(open_root(&a, identity), Err(Error::RootReplaced(_))));
         assert!(open_root(&b, identity).is_ok());
+    }
+
+    #[test]
+    fn what_a_program_serves_is_known_at_its_path_alone() {
+        let at = |of, by_a_program| Identity {
+            ino: 1,
+            born_ns: None,
+            fsid: Some(0),
+            volume: Some(Volume { of, by_a_program }),
+        };
+        let before_it_was_noted = Identity {
+            volume: None,
+            ..at(1, true)
+        };
+        assert!(at(1, true).is(&at(1, true)) && !at(1, true).is(&at(2, true)));
+        assert!(at(1, true).is(&before_it_was_noted) && before_it_was_noted.is(&at(1, true)));
+        assert!(!at(1, true).is_certain() && !before_it_was_noted.is_certain());
+        assert!(at(1, false).is_certain());
+        let here = Identity::at(Path::new("/")).unwrap().unwrap();
+        assert!(here.is_certain() && here.is(&here));
+        let json = serde_json::to_string(&before_it_was_noted).unwrap();
+        assert_eq!(json, r#"{"ino":1,"born_ns":null,"fsid":0}"#, "as it always was");
+        assert_eq!(
+            serde_json::from_str::<Identity>(&json).unwrap(),
+            before_it_was_noted
+        );
     }
 
     #[test]

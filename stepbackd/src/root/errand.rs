@@ -1,5 +1,6 @@
 //! The jobs of an actor: what comes before and after each, and those that concern the actor itself.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,13 +8,14 @@ use stepback_engine::Error;
 use stepback_engine::engine::Engine;
 use stepback_engine::error::At;
 use stepback_engine::fault;
+use stepback_engine::path::for_shell;
 use stepback_engine::progress::Progress;
 use stepback_engine::store::Finding;
 use stepback_proto::{Failure, FailureKind, Reply, Warning};
 
 use crate::convert;
 use crate::handler::{add_agents, running_agents};
-use crate::locks::Reach;
+use crate::locks::Refusal;
 use crate::outlet::Outlet;
 use crate::registry::Entry;
 use crate::root::actor::Actor;
@@ -55,6 +57,21 @@ const fn only_looked_up(job: &Job, error: &JobError) -> bool {
     }
 }
 
+/// What is said when an operation on a root that shares files takes long.
+fn busy_around(other: &Path) -> Failure {
+    convert::fail(
+        FailureKind::Busy,
+        format!(
+            "{} is being put back, and shares files with this root",
+            other.display()
+        ),
+        format!(
+            "`stepback -C {} status` shows how far it is; try again",
+            for_shell(other)
+        ),
+    )
+}
+
 fn damage(findings: &[Finding]) -> Vec<Warning> {
     let warning = |message: String| Warning {
         kind: FailureKind::StoreDamaged.name().into(),
@@ -80,12 +97,19 @@ impl Actor {
             progress,
         } = errand;
         let first = matches!(job, Job::FirstCapture { .. });
-        let reach = if job.writes() {
-            Reach::Overlapping
-        } else {
-            Reach::Own
+        // One whose client went away while it waited would come as a surprise.
+        let wanted = || job.is_done_anyway() || !answers.is_gone();
+        let held = match self.daemon.locks.try_hold(&self.root.path, job.reach(), wanted) {
+            Ok(held) if wanted() => held,
+            Ok(_) | Err(Refusal::Unwanted) => {
+                answers.finish(Err(self.failure(&JobError::Gone)));
+                return false;
+            }
+            Err(Refusal::Busy(other)) => {
+                answers.finish(Err(busy_around(&other)));
+                return false;
+            }
         };
-        let held = self.daemon.locks.hold(&self.root.path, reach);
         if self.root.mailbox.ending() == Some(End::Retire) {
             answers.finish(Err(ended(Some(End::Retire))));
             return false;

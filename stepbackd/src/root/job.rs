@@ -13,7 +13,7 @@ use stepback_engine::restore::PlanId;
 use stepback_engine::time::Time;
 use stepback_proto::{Failure, Hook};
 
-use crate::locks::Held;
+use crate::locks::{Held, Reach};
 use crate::outlet::Outlet;
 use crate::root::PUTTING_BACK;
 
@@ -210,7 +210,7 @@ impl Job {
             )
     }
 
-    /// May write below the root: overlapping roots wait.
+    /// May write below the root.
     pub fn writes(&self) -> bool {
         match self {
             Self::Operate(_, _, consent)
@@ -220,6 +220,21 @@ impl Job {
             } => *consent != Consent::Preview,
             Self::Recover { .. } => true,
             _ => false,
+        }
+    }
+
+    /// Whether it is done though nobody waits for it any more: what comes next relies on it.
+    pub const fn is_done_anyway(&self) -> bool {
+        matches!(self, Self::FirstCapture { .. } | Self::Hook(..))
+    }
+
+    /// Which work on roots around this one and in it has to wait for it, and it for that.
+    pub fn reach(&self) -> Reach {
+        match self {
+            job if job.writes() => Reach::Overlapping,
+            Self::Detach { .. } | Self::Hook(..) => Reach::Records,
+            job if job.reads_the_store_alone() => Reach::Records,
+            _ => Reach::Own,
         }
     }
 

@@ -47,6 +47,7 @@ impl Server {
         listener.set_nonblocking(true).unwrap();
         let environment = Environment {
             state_dir: paths.state.clone(),
+            runtime_dir: None,
             git: GitEnvironment::default(),
             conversations: Default::default(),
         };

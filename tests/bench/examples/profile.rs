@@ -97,6 +97,7 @@ fn now() -> Time {
 fn attach(tree: &Path, state: &Path) -> Engine {
     let env = Environment {
         state_dir: state.to_owned(),
+        runtime_dir: None,
         git: stepback_engine::rules::GitEnvironment {
             program: Some("git".into()),
             path: std::env::var_os("PATH"),

@@ -34,6 +34,7 @@ impl OurEngine {
     pub fn attach(sandbox: &Sandbox, tree: &Path, state: &Path) -> Self {
         let env = Environment {
             state_dir: state.to_owned(),
+            runtime_dir: None,
             git: GitEnvironment {
                 children: Default::default(),
                 program: Some("git".into()),

@@ -1,6 +1,6 @@
 //! Finding or making a root, its presence, forgetting it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::error::{At, Error, Result};
 use crate::head::{GitChange, GitSighting};
 use crate::locate::{self, KnownRoot};
 use crate::node::CommonModes;
-use crate::place_check;
+use crate::place_check::{self, Owners};
 use crate::record::Head;
 use crate::rules;
 use crate::salvage;
@@ -99,9 +99,9 @@ impl Whereabouts {
     /// Is the directory the one that was attached? One or two stats.
     #[must_use]
     pub fn presence(&self) -> Presence {
-        match Sighting::of(&self.path) {
-            Ok(Some(sighting)) if sighting.identity == self.identity => Presence::Here,
-            Ok(Some(sighting)) if self.mount_point && !sighting.mount_point => Presence::Missing,
+        match Identity::at(&self.path) {
+            Ok(Some(identity)) if identity.is(&self.identity) => Presence::Here,
+            Ok(Some(_)) if self.mount_point && !is_mount_point(&self.path) => Presence::Missing,
             Ok(Some(_)) => Presence::Replaced,
             Ok(None) | Err(_) => Presence::Missing,
         }
@@ -112,6 +112,10 @@ impl Whereabouts {
     pub fn git_change(&self) -> Option<GitChange> {
         self.git?.change_to(GitSighting::of(&self.path)?)
     }
+}
+
+fn is_mount_point(path: &Path) -> bool {
+    matches!(Sighting::of(path), Ok(Some(sighting)) if sighting.mount_point)
 }
 
 /// Two roots of one repository must not make two stores for it.
@@ -129,37 +133,50 @@ impl Engine {
         settings: &Settings,
         now: Time,
     ) -> Result<Found> {
-        let _one_at_a_time = ATTACHING
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
         for pattern in &request.include {
             rules::check_include(pattern).map_err(|why| Error::BadPattern {
                 pattern: pattern.clone(),
                 why,
             })?;
         }
-        locate::remove_leftovers(&env.state_dir)?;
         let asked = fs::canonicalize(&request.path).at(&request.path)?;
         let path = request.directory()?;
         let sighting = Sighting::of(&path)?
             .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotADirectory))
             .at(&path)?;
-        place_check::check_place(
-            &path,
-            &asked,
-            &env.state_dir,
-            env.git.home.as_deref(),
-            request.force,
-        )?;
+        let owners = Owners {
+            ours: &env.own_dirs().collect::<Vec<_>>(),
+            home: env.git.home.as_deref(),
+        };
+        place_check::check_place(&path, &asked, owners, request.force)?;
+        let git = GitSighting::of(&path);
         let mut notes = Vec::new();
-        let known = find_known(env, &path, &sighting, request, &mut notes)?;
+        let mut elsewhere = BTreeMap::new();
+        let (_one_at_a_time, known) = loop {
+            let turn = ATTACHING
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            match find_known(env, &path, &sighting, request, &elsewhere, &mut notes)? {
+                Search::Known(known) => break (turn, Some(*known)),
+                Search::New => break (turn, None),
+                Search::Look(old_path) => {
+                    // Its file system may not answer, which is no matter of those who wait for their turn.
+                    drop(turn);
+                    let found = Identity::at(&old_path)?;
+                    let is_there = found.is_some_and(|found| found.is(&sighting.identity));
+                    elsewhere.insert(old_path, is_there);
+                    notes.clear();
+                }
+            }
+        };
+        locate::remove_leftovers(&env.state_dir)?;
         let mut engine = match known {
             Some(known) => {
                 let mut engine = Self::load_known(env, &known, settings)?;
                 notes.extend(known.rebuilt);
                 engine.path = path.clone();
                 engine.note_sighting(&sighting)?;
-                engine.record.git = GitSighting::of(&path);
+                engine.record.git = git;
                 engine.record.mounts = None;
                 engine.record.git_dirs.clear();
                 engine
@@ -331,31 +348,46 @@ pub(super) fn pins_prefix(root: &str) -> String {
     format!("refs/stepback/{root}/pin/")
 }
 
-/// The known root that `path` is, if any; what people should know of it goes to `notes`.
+/// Which known root a directory is.
+enum Search {
+    Known(Box<KnownRoot>),
+    New,
+    /// That depends on whether it is still there, too.
+    Look(PathBuf),
+}
+
+/// The known root that `path` is, if any; what people should know of it goes to `notes`. `elsewhere`: whether the
+/// directory is still at these paths.
 fn find_known(
     env: &Environment,
     path: &Path,
     sighting: &Sighting,
     request: &AttachRequest,
+    elsewhere: &BTreeMap<PathBuf, bool>,
     notes: &mut Vec<String>,
-) -> Result<Option<KnownRoot>> {
+) -> Result<Search> {
+    let found = |known: &KnownRoot| Ok(Search::Known(Box::new(known.clone())));
     let (known, unreadable) = locate::known_roots(&env.state_dir)?;
     let same: Vec<&KnownRoot> = known
         .iter()
-        .filter(|k| k.record.identity == sighting.identity)
+        .filter(|k| k.record.identity.is(&sighting.identity))
         .collect();
     if let Some(here) = same.iter().find(|k| k.record.path.0 == path) {
-        return Ok(Some((*here).clone()));
+        return found(here);
     }
-    for candidate in same {
+    // Of a file system that gives its directories no name of their own, one isn't known again elsewhere.
+    for candidate in same.into_iter().filter(|_| sighting.identity.is_certain()) {
         let old_path = &candidate.record.path.0;
-        let still_there = Sighting::of(old_path)?.is_some_and(|s| s.identity == sighting.identity);
-        if !still_there {
-            notes.push(format!(
-                "the directory was {} before: its history goes on here",
-                old_path.display()
-            ));
-            return Ok(Some(candidate.clone()));
+        match elsewhere.get(old_path) {
+            None => return Ok(Search::Look(old_path.clone())),
+            Some(true) => {}
+            Some(false) => {
+                notes.push(format!(
+                    "the directory was {} before: its history goes on here",
+                    old_path.display()
+                ));
+                return found(candidate);
+            }
         }
     }
     let in_its_place = known
@@ -365,11 +397,11 @@ fn find_known(
     match in_its_place {
         Some(_) if request.new => {
             notes.push("a new history begins; that of the directory which was here before is kept".into());
-            Ok(None)
+            Ok(Search::New)
         }
         Some(other) if request.yes => {
             notes.push("the history of the directory which was here before goes on".into());
-            Ok(Some(other.clone()))
+            found(other)
         }
         Some(_) => Err(Error::RootReplaced(path.to_owned())),
         None => {
@@ -380,7 +412,7 @@ fn find_known(
                 }
                 notes.push(format!("something in a store can't be read: {}", bad.error));
             }
-            Ok(None)
+            Ok(Search::New)
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Engine, Environment};
 use crate::error::Result;
 use crate::locate::{self, KnownRoot};
-use crate::state::{self, Identity, RootRecord, Sighting};
+use crate::state::{self, Identity, RootRecord};
 
 /// A root of which the directory is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +68,8 @@ fn is_in(dir: &Path, identity: &Identity) -> bool {
         return true;
     };
     entries.into_iter().any(|entry| match entry {
-        Ok(entry) => match Sighting::of(&entry.path()) {
-            Ok(found) => found.is_some_and(|found| found.identity == *identity),
+        Ok(entry) => match Identity::at(&entry.path()) {
+            Ok(found) => found.is_some_and(|found| found.is(identity)),
             // What can't be looked at isn't a directory of this user's.
             Err(_) => false,
         },

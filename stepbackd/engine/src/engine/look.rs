@@ -5,6 +5,7 @@ use crate::error::{Error, Result, damaged_object};
 use crate::node::Snapshot;
 use crate::oid::Oid;
 use crate::path::is_temporary;
+use crate::place_check;
 use crate::root::DirHandle;
 use crate::rules::{Rules, Stale};
 use crate::state;
@@ -111,6 +112,8 @@ impl Engine {
         let max_file_size = self.max_file_size();
         let rules = self.rules.as_mut().expect("refreshed right above");
         rules.leave_out(self.astray.keys());
+        // `attach` refuses roots around them, but a mount may bring them in later.
+        rules.leave_out_dirs(place_check::which(self.env.own_dirs()));
         let mut outcome = match (scope, stale) {
             (Scope::All, _) | (_, Stale::All) => {
                 self.tree

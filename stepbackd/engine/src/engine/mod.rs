@@ -94,10 +94,20 @@ use crate::tree::{DirWatch, Tree};
 pub struct Environment {
     /// STATE: stores are in `stores/`, caches in `cache/`.
     pub state_dir: PathBuf,
+    /// Where the socket is, if that is a directory of our own elsewhere.
+    pub runtime_dir: Option<PathBuf>,
     /// The user's git.
     pub git: GitEnvironment,
     /// The user's coding agents.
     pub conversations: Homes,
+}
+
+impl Environment {
+    /// The directories that are stepback's own: no root holds them or is in them.
+    pub(crate) fn own_dirs(&self) -> impl Iterator<Item = &Path> {
+        let runtime = self.runtime_dir.as_deref();
+        std::iter::once(self.state_dir.as_path()).chain(runtime)
+    }
 }
 
 /// Effective settings of a root: those of the config file. What was given to `attach` is in the root's record and wins.

@@ -88,6 +88,8 @@ pub struct Rules {
     forgotten: BTreeSet<TreePath>,
     /// Directories that are left out as they are now.
     astray: BTreeSet<TreePath>,
+    /// Directories of our own: device and inode.
+    own_dirs: Vec<(u64, u64)>,
     max_file_size: u64,
     git_dirs: GitDirs,
     /// Directories with a `.git` that is no directory.
@@ -151,6 +153,7 @@ impl Rules {
             include: Include::new(include),
             forgotten: forgotten.iter().cloned().collect(),
             astray: BTreeSet::new(),
+            own_dirs: Vec::new(),
             max_file_size,
             git_dirs: GitDirs::look(root, &BTreeSet::new(), &BTreeSet::new()),
             pointers: Mutex::default(),
@@ -181,6 +184,7 @@ impl Rules {
             include: Include::new(&outside.include),
             forgotten: BTreeSet::new(),
             astray: BTreeSet::new(),
+            own_dirs: Vec::new(),
             max_file_size: outside.max_file_size,
             git_dirs: GitDirs::default(),
             pointers: Mutex::default(),
@@ -338,6 +342,16 @@ impl Rules {
     /// Leaves these very paths out until this is called again, each with a name.
     pub(crate) fn leave_out<'a>(&mut self, paths: impl Iterator<Item = &'a TreePath>) {
         self.astray = paths.cloned().collect();
+    }
+
+    /// Leaves these directories out wherever they are met, each with a name: device and inode.
+    pub(crate) fn leave_out_dirs(&mut self, dirs: Vec<(u64, u64)>) {
+        self.own_dirs = dirs;
+    }
+
+    /// Whether [`Self::leave_out_dirs`] named this directory.
+    pub(crate) fn is_own_dir(&self, dev: u64, ino: u64) -> bool {
+        self.own_dirs.contains(&(dev, ino))
     }
 
     /// Whether [`Self::leave_out`] named this very path.

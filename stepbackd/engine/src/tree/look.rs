@@ -149,6 +149,9 @@ impl Walk<'_> {
         let new = match stat.kind {
             _ if self.cx.rules.is_forgotten(path) => Some(left(Reason::Forgotten, &stat)),
             _ if self.cx.rules.is_astray(path) => Some(left(Reason::Special, &stat)),
+            FileType::Dir if self.cx.rules.is_own_dir(stat.dev, stat.ino) => {
+                Some(left(Reason::Special, &stat))
+            }
             // What a crash has left of an operation, or somebody's own of such a name: either way it is named.
             _ if is_temporary(&item.name) => Some(left(Reason::Special, &stat)),
             FileType::Dir => return self.look_at_dir(building, dir, item, below, &stat, path),

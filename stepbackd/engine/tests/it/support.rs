@@ -204,6 +204,7 @@ pub fn environment_of(dir: &Path) -> Environment {
             scratch: Some(state.join("scratch")),
         },
         state_dir: state,
+        runtime_dir: None,
         conversations: homes_of(dir),
     }
 }
