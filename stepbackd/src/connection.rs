@@ -240,10 +240,15 @@ struct Reader {
 impl Reader {
     async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Ended> {
         let mut share = None;
+        // The codec takes the prefix away: what comes after is no length.
+        let mut length = None;
         loop {
+            if length.is_none() {
+                length = announced(&self.buffer);
+            }
             // Before the codec makes room for so many bytes.
             if share.is_none()
-                && announced(&self.buffer).is_some_and(|length| length > USUAL_BYTES)
+                && length.is_some_and(|length| length > USUAL_BYTES)
                 && let Some(large) = &self.large
             {
                 // It is never closed.
@@ -252,9 +257,7 @@ impl Reader {
             match self.codec.decode(&mut self.buffer) {
                 Ok(Some(body)) => return Ok(frame::decode(&body)?),
                 Ok(None) => {}
-                Err(_) => {
-                    return Err(FrameError::TooLarge(announced(&self.buffer).unwrap_or(usize::MAX)).into());
-                }
+                Err(_) => return Err(FrameError::TooLarge(length.unwrap_or(usize::MAX)).into()),
             }
             if self.read.read_buf(&mut self.buffer).await? == 0 {
                 return Err(match self.buffer.is_empty() {
@@ -303,5 +306,35 @@ impl Writer {
             }
             self.0.write_all(&buffer[..length]).await?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_bound_on_large_requests_is_none_on_others() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // Nothing large is read.
+        let (mut reader, _writer) = split(ours, Arc::new(Semaphore::new(0)));
+        let mut frame = Vec::new();
+        frame::write(&mut frame, &"a request of an ordinary length".to_owned()).unwrap();
+        let read = tokio::spawn(async move {
+            let first: String = reader.receive().await.unwrap();
+            let second: String = reader.receive().await.unwrap();
+            (first, second)
+        });
+        for _ in 0..2 {
+            for part in frame.chunks(7) {
+                theirs.write_all(part).await.unwrap();
+                // The reader has each part alone.
+                tokio::task::yield_now().await;
+            }
+        }
+        let (first, second) = within(Duration::from_secs(20), async { Ok(read.await.unwrap()) })
+            .await
+            .unwrap();
+        assert_eq!(first, second);
     }
 }
