@@ -8,7 +8,7 @@ use stepback_engine::engine::{AttachRequest, Engine, Environment, Settings};
 use stepback_engine::time::Time;
 use stepback_proto::{DaemonInfo, Event, Failure, FailureKind, Warning};
 use tokio::runtime::Handle;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::alive::{self, Alive};
@@ -27,7 +27,7 @@ use crate::registry::{Entry, Registry};
 use crate::root::actor::{Actor, Origin};
 use crate::root::job::Job;
 use crate::root::mailbox::End;
-use crate::root::{Root, now};
+use crate::root::{Root, now, standstill};
 use crate::steady::Steady;
 use crate::talkers::Talkers;
 use crate::unsaved;
@@ -35,6 +35,9 @@ use crate::watch::{Silent, Watcher};
 
 /// Events that a slow follower may be behind; one that is further behind is told so and let go.
 const EVENTS_MAX: usize = 1024;
+
+/// How long `status` and `roots` wait, right after the start, until stores are open.
+const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A shorter time without a daemon isn't kept as a gap, in milliseconds.
 const AWAY_MS_MIN: i64 = 1000;
@@ -74,6 +77,8 @@ pub struct Daemon {
     pub events: broadcast::Sender<Happening>,
     /// Carries sockets and timers; actors wait on it.
     pub runtime: Handle,
+    /// An actor has something to do.
+    pub work_begins: Notify,
     /// Cancelled when the daemon shall stop.
     pub shutdown: CancellationToken,
     config: RwLock<Arc<Config>>,
@@ -127,6 +132,7 @@ impl Daemon {
             idle_trees: IdleTrees::default(),
             events: broadcast::channel(EVENTS_MAX).0,
             runtime,
+            work_begins: Notify::new(),
             shutdown,
             config: RwLock::new(Arc::new(config)),
             config_broken: Mutex::default(),
@@ -151,6 +157,7 @@ impl Daemon {
                 let _ = tokio::task::spawn_blocking(move || daemon.alive.beat()).await;
             }
         });
+        daemon.runtime.spawn(standstill::watch(Arc::clone(&daemon)));
         let (keeper, environment) = (Arc::clone(&daemon.keeper), daemon.environment.clone());
         std::thread::Builder::new()
             .name("keeper".into())
@@ -354,6 +361,11 @@ impl Daemon {
             Err(e) => tracing::error!(root = %fallen.id, "the root can't be begun anew: {e}"),
         }
         drop(turn);
+    }
+
+    /// How long it may still take until every store is open, as far as anybody waits for that.
+    pub fn open_patience(&self) -> Duration {
+        OPEN_PATIENCE.saturating_sub(self.started.elapsed())
     }
 
     /// What `ping` and `status` say of the daemon.

@@ -24,14 +24,11 @@ use crate::process;
 use crate::prune_roots;
 use crate::root::job::{Errand, Job};
 use crate::root::mailbox::End;
-use crate::root::{self, Root, Told};
+use crate::root::{self, Root, Told, aside};
 use crate::unsaved;
 
 /// How long `status` waits for the events of what was written before it.
 const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
-
-/// How long it and `roots` wait right after the daemon's start until stores are open.
-const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a label, and of a command that is kept with its session: lists carry them.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -49,7 +46,7 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
         Verb::Roots => {
             blocking(move || {
                 let mut answers = answers;
-                let deadline = Instant::now() + OPEN_PATIENCE;
+                let deadline = Instant::now() + daemon.open_patience();
                 for root in daemon.roots() {
                     let patience = deadline.saturating_duration_since(Instant::now());
                     if answers.item(Item::Root(root.line(patience))).is_err() {
@@ -83,6 +80,15 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
                         Ok(mut job) => {
                             if let Job::Forget { paths, also_in, .. } = &mut job {
                                 *also_in = others_with(&daemon, &root, paths);
+                            }
+                            if job.only_tells() && root.stands_still() {
+                                answers.allow_cancelling();
+                                let errand = Errand {
+                                    job,
+                                    answers,
+                                    progress,
+                                };
+                                return aside::tell(&daemon, &root, errand);
                             }
                             send(&root, job, answers, progress);
                         }
@@ -322,7 +328,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
             mut status,
             current,
             not_captured,
-        } = root.status(OPEN_PATIENCE);
+        } = root.status(daemon.open_patience());
         if let Some(n) = current
             && answers.item(Item::Current(n)).is_err()
         {

@@ -52,6 +52,7 @@ mod restore;
 mod root_identity;
 mod run;
 mod security;
+mod served;
 mod service;
 mod session;
 mod settle;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::ValueHint;
 use foreground::Signals;
 use nix::sys::signal::SigSet;
-use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, SessionPath, Verb};
+use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, RootState, SessionPath, Verb};
 pub use witness::become_witness;
 
 use super::session::summary;
@@ -28,8 +28,14 @@ use crate::render::path::{one_line, shown, word};
 /// How long the daemon may take for its first word before the command goes on without it.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it may then say nothing. A scan of a large directory may take this long, though it reports progress.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may then say nothing where the root is looked at for the first time, which is waited for. Progress is told.
+const FIRST_LOOK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// ... and in any other root: when its file system hangs, the command shall not.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// ... and at the end, when nothing waits any more but the user.
+const END_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The exit code of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -94,20 +100,25 @@ fn warn(app: &App, what: &str, error: &Error) {
 /// Opens the session, in a root that is attached if need be; where it is and its name.
 fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
     let place = app.place()?;
-    let reply = ask(app, &place, Verb::Status { verify: false }, &mut |_| {})?;
+    let reply = ask(app, PATIENCE, &place, Verb::Status { verify: false }, &mut |_| {})?;
     let Reply::Status(status) = reply else {
         return Err(Error::Unexpected("status"));
     };
-    if status.root.is_none() {
-        attach(app, &place)?;
-    }
+    let patience = match status.root {
+        None => {
+            attach(app, &place)?;
+            PATIENCE
+        }
+        Some(root) if root.state == RootState::Indexing => FIRST_LOOK_PATIENCE,
+        Some(_) => PATIENCE,
+    };
     let words: Vec<String> = args.command.iter().map(|w| word(&w.to_string_lossy())).collect();
     let verb = Verb::SessionStart {
         name: args.name.clone(),
         command: Some(words.join(" ")),
         pid: Some(std::process::id()),
     };
-    let reply = ask(app, &place, verb, &mut |_| {}).map_err(|e| match (e, &args.name) {
+    let reply = ask(app, patience, &place, verb, &mut |_| {}).map_err(|e| match (e, &args.name) {
         (Error::Told(failure), Some(name)) if failure.kind == FailureKind::Usage => Error::Told(Failure {
             message: format!("--name {}: {}", word(name), failure.message),
             ..failure
@@ -130,7 +141,13 @@ fn attach(app: &App, place: &Path) -> Result<()> {
         new: false,
         yes: false,
     };
-    let reply = ask(app, place, Verb::Attach(options), &mut |_| {})?;
+    let reply = ask(
+        app,
+        FIRST_LOOK_PATIENCE,
+        place,
+        Verb::Attach(options),
+        &mut |_| {},
+    )?;
     let Reply::Attached(attached) = reply else {
         return Err(Error::Unexpected("attach"));
     };
@@ -143,10 +160,11 @@ fn close_session(app: &App, place: &Path, name: &str) -> Result<()> {
         name: Some(name.to_owned()),
         revert: None,
     };
-    ask(app, place, end, &mut |_| {})?;
+    ask(app, END_PATIENCE, place, end, &mut |_| {})?;
     let mut paths = Vec::new();
     ask(
         app,
+        END_PATIENCE,
         place,
         Verb::SessionShow {
             name: Some(name.to_owned()),
@@ -187,10 +205,10 @@ fn summarise(app: &App, name: &str, paths: &[SessionPath]) {
         .hint(&format!("`stepback rewind session:{name}` takes it back"));
 }
 
-fn ask(app: &App, place: &Path, verb: Verb, each: &mut dyn FnMut(Item)) -> Result<Reply> {
+fn ask(app: &App, patience: Duration, place: &Path, verb: Verb, each: &mut dyn FnMut(Item)) -> Result<Reply> {
     let endpoint = app.endpoint.with_patience(WELCOME_PATIENCE);
     let connection = autostart::connect(&endpoint, &app.environment)?;
-    connection.limit(Some(PATIENCE))?;
+    connection.limit(Some(patience))?;
     app.ask_on(connection, place, verb, &mut |item| {
         each(item);
         Ok(())

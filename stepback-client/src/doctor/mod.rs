@@ -220,9 +220,20 @@ fn ask(
     verb: Verb,
     each: &mut dyn FnMut(stepback_proto::Item),
 ) -> Result<Reply> {
+    ask_within(app, PATIENCE, place, verb, each)
+}
+
+/// Likewise, to which it may say nothing for so long.
+fn ask_within(
+    app: &App,
+    patience: Duration,
+    place: &std::path::Path,
+    verb: Verb,
+    each: &mut dyn FnMut(stepback_proto::Item),
+) -> Result<Reply> {
     match service::look(&app.endpoint, &app.environment)? {
         Probe::Ready(connection) => {
-            connection.limit(Some(PATIENCE))?;
+            connection.limit(Some(patience))?;
             app.ask_on(connection, place, verb, &mut |item| {
                 each(item);
                 Ok(())

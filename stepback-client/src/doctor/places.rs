@@ -155,9 +155,26 @@ pub fn socket(patient: &Patient<'_>) -> Outcome {
         _ => patient.app.endpoint.socket(),
     };
     let shown = socket.display();
+    let mut of_dir = Outcome::default();
+    if let Some(dir) = socket.parent()
+        && let Ok(metadata) = fs::symlink_metadata(dir)
+    {
+        if metadata.is_dir() {
+            ours_alone(&mut of_dir, "the socket's directory", dir, &metadata);
+        } else {
+            of_dir.add(
+                Severity::Error,
+                format!("the socket's directory {} is not a directory", dir.display()),
+                "move it away, or set STEPBACK_SOCKET to another path",
+            );
+        }
+    }
     let metadata = match fs::symlink_metadata(&socket) {
         Ok(metadata) => metadata,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Outcome::fine(format!("none at {shown}")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            of_dir.fine = format!("none at {shown}");
+            return of_dir;
+        }
         Err(e) => {
             return Outcome::one(
                 Severity::Error,
@@ -173,12 +190,7 @@ pub fn socket(patient: &Patient<'_>) -> Outcome {
             "move it away, or set STEPBACK_SOCKET to another path",
         );
     }
-    let mut outcome = Outcome::fine(format!("{shown}"));
-    ours_alone(&mut outcome, "the socket", &socket, &metadata);
-    if let Some(dir) = socket.parent()
-        && let Ok(metadata) = fs::symlink_metadata(dir)
-    {
-        ours_alone(&mut outcome, "the socket's directory", dir, &metadata);
-    }
-    outcome
+    of_dir.fine = format!("{shown}");
+    ours_alone(&mut of_dir, "the socket", &socket, &metadata);
+    of_dir
 }

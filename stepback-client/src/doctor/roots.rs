@@ -1,10 +1,11 @@
 //! The attached directories, as the daemon tells of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stepback_proto::{Item, Reply, RootState, RootStatus, Verb, Warning};
 
-use super::{Outcome, Patient, Severity, ask};
+use super::{Outcome, Patient, Severity, ask, ask_within};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::render::count;
@@ -19,10 +20,18 @@ const OF_STORE: &[&str] = &["store_damaged", "damaged"];
 /// Kinds of warnings that nothing is wrong with.
 const NOTES: &[&str] = &["session_open"];
 
+/// The kind of the warning that a root's file system doesn't answer.
+const NO_ANSWER: &str = "no_answer";
+
+/// How long the check of a store may say nothing: the root's actor may hang, which isn't known at once.
+const VERIFY_PATIENCE: Duration = Duration::from_secs(20);
+
 /// An attached directory.
 pub struct RootFound {
     path: PathBuf,
     status: Result<RootStatus>,
+    /// Its store was verified, or can't be opened, which its status tells.
+    verified: bool,
 }
 
 impl RootFound {
@@ -44,25 +53,43 @@ pub fn find(app: &App) -> Vec<RootFound> {
         return vec![RootFound {
             path: "/".into(),
             status: Err(e),
+            verified: false,
         }];
     }
     lines
         .into_iter()
         .map(|line| {
             let path = line.path.as_path().to_owned();
-            let status = match ask(app, &path, Verb::Status { verify: true }, &mut |_| {}) {
-                Ok(Reply::Status(status)) => status.root.ok_or(Error::Unexpected("status")),
-                Ok(_) => Err(Error::Unexpected("status")),
-                // One whose store can't be opened is verified by nobody, but has a status.
-                Err(Error::Told(_)) => plain_status(app, &path),
-                Err(e) => Err(e),
-            };
-            RootFound { path, status }
+            let (status, verified) = look(app, &path);
+            RootFound {
+                path,
+                status,
+                verified,
+            }
         })
         .collect()
 }
 
-fn plain_status(app: &App, path: &std::path::Path) -> Result<RootStatus> {
+/// Its status, and whether its store was verified.
+fn look(app: &App, path: &Path) -> (Result<RootStatus>, bool) {
+    let plain = match plain_status(app, path) {
+        Ok(plain) => plain,
+        Err(e) => return (Err(e), false),
+    };
+    if plain.warnings.iter().any(|warning| warning.kind == NO_ANSWER) {
+        return (Ok(plain), false);
+    }
+    let verify = Verb::Status { verify: true };
+    match ask_within(app, VERIFY_PATIENCE, path, verify, &mut |_| {}) {
+        Ok(Reply::Status(status)) => (status.root.ok_or(Error::Unexpected("status")), true),
+        Ok(_) => (Err(Error::Unexpected("status")), false),
+        // One whose store can't be opened is verified by nobody, but has a status.
+        Err(Error::Told(_)) => (Ok(plain), true),
+        Err(_) => (Ok(plain), false),
+    }
+}
+
+fn plain_status(app: &App, path: &Path) -> Result<RootStatus> {
     match ask(app, path, Verb::Status { verify: false }, &mut |_| {})? {
         Reply::Status(status) => status.root.ok_or(Error::Unexpected("status")),
         _ => Err(Error::Unexpected("status")),
@@ -102,7 +129,7 @@ pub fn roots(patient: &Patient<'_>) -> Outcome {
         let lost = matches!(
             status.state,
             RootState::Failed | RootState::Missing | RootState::Replaced
-        );
+        ) || status.warnings.iter().any(|warning| warning.kind == NO_ANSWER);
         let mut named = false;
         let of_others = |w: &&Warning| OF_STORE.contains(&&*w.kind) || w.kind == OF_CLOCK;
         for warning in status.warnings.iter().filter(|w| !of_others(w)) {
@@ -152,6 +179,14 @@ pub fn stores(patient: &Patient<'_>) -> Outcome {
     let mut outcome = Outcome::fine("verified");
     for root in &patient.roots {
         let Ok(status) = &root.status else { continue };
+        if !root.verified {
+            let path = shown(&root.path.clone().into());
+            outcome.add(
+                Severity::Warning,
+                format!("{path}: its store wasn't checked: the root doesn't answer"),
+                format!("`stepback -C {path} status --verify` when it does"),
+            );
+        }
         for warning in status.warnings.iter().filter(|w| OF_STORE.contains(&&*w.kind)) {
             let path = shown(&root.path.clone().into());
             outcome.add(

@@ -212,7 +212,9 @@ fn is_unread(root: &RootStatus) -> bool {
 
 /// Whether edits become checkpoints now, and the words that say so.
 fn protection(root: &RootStatus) -> (bool, &'static str) {
+    let hangs = root.warnings.iter().any(|warning| warning.kind == "no_answer");
     match root.state {
+        RootState::Degraded if hangs => (false, "not protected, the file system doesn't answer"),
         RootState::Watching | RootState::Polling => (true, "protected"),
         RootState::Indexing if root.checkpoints > 0 => (true, "protected, scanning"),
         RootState::Indexing => (false, "not protected yet, first scan"),

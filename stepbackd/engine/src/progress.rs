@@ -10,6 +10,7 @@ pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     cancel: AtomicBool,
+    pulse: AtomicU64,
 }
 
 impl Progress {
@@ -28,8 +29,20 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
+    /// A number that is another one as long as the work gets on, whatever it is at.
+    #[must_use]
+    pub fn pulse(&self) -> u64 {
+        self.pulse.load(Ordering::Relaxed)
+    }
+
+    fn beat(&self) {
+        // Not exactly one more, when two threads do it at once: it only has to change.
+        self.pulse.store(self.pulse().wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// So many files more are done.
     pub fn advance(&self, files: u64) {
+        self.beat();
         self.done.fetch_add(files, Ordering::Relaxed);
     }
 
@@ -43,6 +56,7 @@ impl Progress {
     /// # Errors
     /// [`Error::Cancelled`] once [`Self::cancel`] was called.
     pub fn check(&self) -> Result<()> {
+        self.beat();
         if self.cancel.load(Ordering::Relaxed) {
             Err(Error::Cancelled)
         } else {

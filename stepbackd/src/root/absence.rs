@@ -67,6 +67,7 @@ impl Actor {
                     self.absent_since = now();
                 }
                 self.absent = Some(presence);
+                self.ticket = None;
                 if was != self.absent {
                     tracing::warn!(root = %self.root.id, "the directory is {presence:?}");
                     self.publish();

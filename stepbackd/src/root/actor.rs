@@ -27,7 +27,7 @@ use crate::root::pressure::Pressure;
 use crate::root::reconcile::Pass;
 use crate::root::turns::Turns;
 use crate::root::went::Went;
-use crate::root::{Root, now};
+use crate::root::{Root, lock, now, standstill};
 use crate::watch::RootWatch;
 
 /// How often the processes of open sessions are looked for.
@@ -169,6 +169,7 @@ impl Actor {
     pub fn run(mut self) {
         let _told = Fallen::unless_it_returns(&self.root, &self.daemon);
         self.root.mailbox.capturing();
+        self.begins();
         // Whoever asks now is to hear of an interrupted operation, though a first look may take long.
         if let Err(error) = self.with_engine(&Progress::default(), |_, _| Ok(())) {
             self.went_wrong(error);
@@ -176,7 +177,9 @@ impl Actor {
         self.publish();
         let mut clocks = (Instant::now(), SystemTime::now());
         loop {
+            self.ends();
             let wake = self.root.mailbox.wait(self.alarm());
+            self.begins();
             if let Some(jump) = jumped(&mut clocks) {
                 tracing::info!(root = %self.root.id, "the clock jumped (or the machine slept): everything is looked at");
                 self.root.mailbox.everything_pending(Instant::now());
@@ -208,6 +211,7 @@ impl Actor {
                 Wake::End(End::Fall | End::Retire) => break,
             }
         }
+        self.ends();
         let end = self.root.mailbox.ending();
         for errand in self.root.mailbox.drain() {
             let answer = match errand.job {
@@ -216,6 +220,19 @@ impl Actor {
                 _ => Err(ended(end)),
             };
             errand.answers.finish(answer);
+        }
+    }
+
+    /// There is something to do: whether it gets on is looked at now and then.
+    fn begins(&self) {
+        self.root.standstill.begins(Instant::now());
+        self.daemon.work_begins.notify_one();
+    }
+
+    fn ends(&self) {
+        if self.root.standstill.ends() {
+            let state = lock(&self.root.known).status.state;
+            standstill::tell(&self.daemon, &self.root, state);
         }
     }
 

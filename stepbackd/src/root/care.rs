@@ -76,6 +76,8 @@ impl Actor {
         // What the engine knew may be older than the events that it has been told of.
         self.watch.untold();
         self.root.mailbox.everything_pending(Instant::now());
+        // Whatever is wrong here, others needn't wait for it.
+        self.ticket = None;
         match error {
             JobError::Engine(
                 Error::RootMissing(_)

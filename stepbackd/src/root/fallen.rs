@@ -58,6 +58,7 @@ impl Drop for Fallen {
             return;
         }
         let root = &self.root;
+        root.standstill.ends();
         tracing::error!(root = %root.id, "the root's thread died: nothing is captured");
         root.mailbox.end(End::Fall);
         for errand in root.mailbox.drain() {

@@ -261,6 +261,16 @@ impl Job {
         )
     }
 
+    /// Tells little, and nothing of the files.
+    pub const fn is_short_word(&self) -> bool {
+        matches!(self, Self::List { .. } | Self::Show(_) | Self::SessionList)
+    }
+
+    /// Copies contents out of the store, which may take long, and changes nothing.
+    pub const fn copies_much(&self) -> bool {
+        matches!(self, Self::Cat(..) | Self::ExportPatch(_) | Self::ExportTar(_))
+    }
+
     /// Nothing is lost when it stops half-way because the client went away.
     pub fn may_be_cancelled(&self) -> bool {
         match self {

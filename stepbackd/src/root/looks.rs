@@ -44,7 +44,8 @@ impl Looks {
         self.take_within(PATIENCE, look)
     }
 
-    fn take_within<T: Send + 'static>(
+    /// As [`Self::take`], for so long.
+    pub(super) fn take_within<T: Send + 'static>(
         &self,
         patience: Duration,
         look: impl FnOnce() -> T + Send + 'static,

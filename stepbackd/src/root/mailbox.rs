@@ -93,7 +93,11 @@ impl Mailbox {
         if state.end.is_some() || state.errands.len() >= ERRANDS_MAX {
             return Err(Box::new((errand, state.end)));
         }
-        state.errands.push_back(errand);
+        // A short word doesn't wait for copies of whole files and trees.
+        let waiting = state.errands.iter();
+        let copies = waiting.rev().take_while(|it| it.job.copies_much()).count();
+        let at = state.errands.len() - if errand.job.is_short_word() { copies } else { 0 };
+        state.errands.insert(at, errand);
         self.wake.notify_all();
         Ok(())
     }
@@ -261,6 +265,16 @@ impl Mailbox {
     /// Takes all jobs that wait.
     pub fn drain(&self) -> Vec<Errand> {
         self.lock().errands.drain(..).collect()
+    }
+
+    /// Takes the jobs that wait and only tell something: the actor hangs.
+    pub fn take_telling(&self) -> Vec<Errand> {
+        let mut state = self.lock();
+        let waiting = std::mem::take(&mut state.errands);
+        let (telling, others): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|errand| errand.job.only_tells());
+        state.errands = others.into();
+        telling
     }
 
     /// Waits for the next thing to do. A burst that is due goes before jobs, so that many of them don't starve it; but

@@ -26,9 +26,12 @@
 //! | `elsewhere` | stores that no attached root uses |
 //! | `sight` | what can be seen of the root without the actor |
 //! | `looks` | a bounded time for that |
+//! | `standstill` | what is said while the actor hangs in its file system |
+//! | `aside` | what the store tells then |
 
 mod absence;
 pub mod actor;
+pub mod aside;
 mod capture;
 mod care;
 mod clocks;
@@ -49,6 +52,7 @@ mod report;
 mod room;
 mod sight;
 mod turn_starts;
+pub mod standstill;
 mod turns;
 mod went;
 
@@ -69,6 +73,7 @@ pub use crate::root::fallen::fallen;
 use crate::root::looks::Looks;
 use crate::root::mailbox::{End, Mailbox};
 use crate::root::turn_starts::TurnStarts;
+use crate::root::standstill::Standstill;
 
 /// What is said to be done while an operation writes below a root.
 pub const PUTTING_BACK: &str = "putting back";
@@ -96,6 +101,8 @@ pub struct Root {
     looks: Looks,
     /// Turns of agents whose start isn't saved yet.
     pub turn_starts: TurnStarts,
+    /// Whether its actor gets on.
+    pub standstill: Standstill,
 }
 
 /// What the actor told of itself last.
@@ -185,6 +192,7 @@ impl Root {
             thread: Mutex::new(None),
             looks: Looks::default(),
             turn_starts: TurnStarts::default(),
+            standstill: Standstill::default(),
         }
     }
 
@@ -210,6 +218,7 @@ impl Root {
         };
         status.settled = (status.backend != Backend::Poll).then(|| self.mailbox.is_settled());
         self.correct(&mut status, whereabouts.as_ref());
+        self.tell_standstill(&mut status);
         let unheard = self.unheard.load(Ordering::Relaxed);
         if unheard > 0 {
             let drift = status.drift.get_or_insert(Drift {
@@ -269,6 +278,7 @@ impl Root {
             (known.status.clone(), known.whereabouts.clone())
         };
         self.correct(&mut status, whereabouts.as_ref());
+        self.tell_standstill(&mut status);
         RootLine {
             path: status.path,
             id: self.id.clone(),

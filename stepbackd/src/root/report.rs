@@ -162,7 +162,8 @@ impl Actor {
         };
         match (self.absent, whereabouts) {
             (Some(presence), Some(whereabouts)) => warnings.push(sight::absence(&whereabouts, presence)),
-            (None, Some(whereabouts)) => {
+            // Until then its file system may not answer, and nothing else would be told.
+            (None, Some(whereabouts)) if self.indexed => {
                 let change = whereabouts.git_change();
                 warnings.extend(change.map(|change| sight::git_changed(&whereabouts, change)));
             }

@@ -539,12 +539,13 @@ fn outcome(fate: Fate, earlier: &Arc<Repo>, paths: &mut BTreeSet<TreePath>, all:
     }
 }
 
-/// Whether nothing is where a directory was opened, or something without entries that can be seen.
+/// Whether nothing is where a directory was opened, or something without entries that can be seen: no permission, or a
+/// file system that has lost its server. Only what says something of this process says nothing of the directory.
 fn has_no_rules(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
-    matches!(
+    !matches!(
         error.raw_os_error().map(Errno::from_raw),
-        Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
+        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)
     )
 }
 
