@@ -278,7 +278,7 @@ impl Daemon {
         let mut engine = found.engine;
         let settings = settings(engine.path());
         engine.set_settings(&settings);
-        let (mut running, mut fallen) = (None, None);
+        let (mut running, mut fallen, mut away) = (None, None, None);
         for root in self.roots() {
             let has_fallen = root.mailbox.ending() == Some(End::Fall);
             let same = root.id == engine.id() && root.path == engine.path();
@@ -287,6 +287,9 @@ impl Daemon {
                 *(if has_fallen { &mut fallen } else { &mut running }) = Some(root);
             } else if root.id == engine.id() || root.path == engine.path() {
                 // It or its store has moved, or another root is in its place now.
+                if root.id == engine.id() {
+                    away = root.absent_since();
+                }
                 self.remove_root(&root);
                 if root.id != engine.id() {
                     self.unregister(&root.id)?;
@@ -305,7 +308,7 @@ impl Daemon {
                     engine.store_path().into(),
                 );
                 let root = self
-                    .spawn(root, Origin::Attach(Box::new(engine)))
+                    .spawn(root, Origin::Attach(Box::new(engine), away))
                     .map_err(|e| convert::fail(FailureKind::Internal, e.to_string(), ""))?;
                 if let Some(fallen) = fallen {
                     fallen.end(End::Retire);

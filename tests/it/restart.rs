@@ -373,3 +373,30 @@ fn a_daemon_at_an_odd_socket_is_found_by_its_note() {
         .stepback_env(sandbox.dir(), &["roots"], &nothing_else)
         .exits(0);
 }
+
+#[test]
+fn roots_that_are_not_there_hold_up_no_first_look() {
+    let sandbox = Sandbox::new();
+    let [x, y, a, b, there] = ["x", "y", "a", "b", "there"].map(|name| sandbox.project(name));
+    // The more files, the later it is looked at: the first two, then those that will be gone.
+    for (files, project) in [&x, &y, &a, &b, &there].into_iter().enumerate() {
+        for file in 0..=files * 10 {
+            project.write(&format!("f{file}"), "v1\n");
+        }
+        project.attach();
+    }
+    for project in [&a, &b] {
+        sandbox.sh(sandbox.dir(), &format!("mv {0} {0}.away", project.path.display()));
+    }
+    eventually("they are missed", Duration::from_secs(60), || {
+        sandbox.log().matches("the directory is Missing").count() == 2
+    });
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    there.write("f0", "v2\n");
+    sandbox.stepback(sandbox.dir(), &["daemon", "start"]).exits(0);
+    // Nobody waits for the turn of another for so long.
+    eventually("it is watched", Duration::from_secs(8), || {
+        there.status()["state"] == "watching"
+    });
+    assert_eq!(there.show(there.ids()[0], "f0"), b"v2\n");
+}

@@ -114,3 +114,29 @@ fn an_inner_root_goes_on_in_the_directory_that_an_outer_rewind_has_made() {
         inner.status()["state"] == "watching"
     });
 }
+
+#[test]
+fn what_a_root_went_through_on_its_way_elsewhere_is_a_gap() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("a", "v1\n");
+    project.attach();
+    let id = project.status()["id"].clone();
+    project.sh("mv ../p ../moved");
+    eventually("it is missed", PATIENCE, || {
+        let found = sandbox.stepback(sandbox.dir(), &["--json", "roots"]).json();
+        found[0]["state"] == "missing"
+    });
+    // Told by whom it was seen; the actor looks after it.
+    eventually("its actor knows", PATIENCE, || {
+        sandbox.log().contains("the directory is Missing")
+    });
+    let moved = Project::at(&sandbox, sandbox.dir().join("work/moved"));
+    moved.write("a", "v2\n");
+    moved.attach();
+    let status = moved.status();
+    assert_eq!(status["id"], id);
+    let gaps = status["gaps"].as_array().unwrap();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!(gaps[0]["reason"], "the directory had moved");
+}

@@ -85,8 +85,8 @@ pub struct Actor {
 pub enum Origin {
     /// The daemon starts: the actor opens the engine itself, and looks when its turn comes.
     Start(Ticket),
-    /// An `attach`, whose job is the first look.
-    Attach(Box<Engine>),
+    /// An `attach`, whose job is the first look; since when the directory was elsewhere, unwatched.
+    Attach(Box<Engine>, Option<Time>),
     /// An earlier actor of the same root died, at that time.
     Anew(Time),
 }
@@ -122,11 +122,12 @@ impl Actor {
         let unwatched = match (&origin, daemon.away) {
             (Origin::Start(_), Some((from, to))) => Some((from, to, "the daemon wasn't running")),
             (Origin::Anew(from), _) => Some((*from, now(), "an internal error ended the watch")),
-            (Origin::Start(_) | Origin::Attach(_), _) => None,
+            (Origin::Attach(_, Some(from)), _) => Some((*from, now(), "the directory had moved")),
+            (Origin::Start(_) | Origin::Attach(_, None), _) => None,
         };
         let (engine, ticket) = match origin {
             Origin::Start(ticket) => (None, Some(ticket)),
-            Origin::Attach(engine) => (Some(*engine), None),
+            Origin::Attach(engine, _) => (Some(*engine), None),
             Origin::Anew(_) => (None, None),
         };
         let watch = daemon.watcher.add_root(&root.path, Arc::clone(&root.mailbox));

@@ -157,6 +157,10 @@ impl Actor {
         };
         if saves_all {
             self.root.mailbox.capturing();
+        }
+        // An operation looks at everything first: that is as good as the first look.
+        let is_first_look = !self.indexed && self.trouble.is_none() && !self.awaits_attach && job.writes();
+        if saves_all || is_first_look {
             self.watch.begin_look();
         }
         let (there, missing) = if job.writes() {
@@ -223,6 +227,9 @@ impl Actor {
                     self.root.mailbox.captured();
                     self.went_well(&outcome.dirty);
                     self.note_loss(true);
+                    self.looked(took);
+                } else if is_first_look && matches!(outcome.reply, Reply::Report(_)) {
+                    self.root.mailbox.captured();
                     self.looked(took);
                 }
                 if first {

@@ -114,6 +114,8 @@ struct Known {
     not_captured: Arc<[NotCaptured]>,
     /// Which directory the root is, once the engine was open.
     whereabouts: Option<Whereabouts>,
+    /// Since when its directory hasn't been there.
+    absent_since: Option<Time>,
     /// Sessions of agents that it knows.
     agents: Vec<SessionId>,
     /// The engine was open (or couldn't be opened) when it was told.
@@ -183,6 +185,7 @@ impl Root {
                 current: None,
                 not_captured: Arc::from([]),
                 whereabouts: None,
+                absent_since: None,
                 agents: Vec::new(),
                 opened: false,
             }),
@@ -259,6 +262,11 @@ impl Root {
     #[cfg(test)]
     pub fn told(&self) -> RootStatus {
         lock(&self.known).status.clone()
+    }
+
+    /// Since when its directory hasn't been there, if it isn't.
+    pub fn absent_since(&self) -> Option<Time> {
+        lock(&self.known).absent_since
     }
 
     /// The sessions of agents that its newest conversations are of.

@@ -78,6 +78,7 @@ impl Actor {
             status.warnings = warnings;
             status.drift = self.turns.drift();
             status.agents = self.turns.agents();
+            known.absent_since = self.absent.map(|_| self.absent_since);
             known.opened |= read.is_some() || self.trouble.is_some();
             self.root.reported.notify_all();
             let status = &mut known.status;
