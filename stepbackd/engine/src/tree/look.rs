@@ -146,6 +146,10 @@ impl Walk<'_> {
         let Some(below) = verdict(stat.kind == FileType::Dir) else {
             return Seen::Slot(self.replace(building, item.old, None, path));
         };
+        if stat.kind == FileType::File && stat.nlink > 1 {
+            let path = TreePath::new(path).expect("names from a directory make a path");
+            self.has_other_names(path, stat.ino);
+        }
         let new = match stat.kind {
             _ if self.cx.rules.is_forgotten(path) => Some(left(Reason::Forgotten, &stat)),
             _ if self.cx.rules.is_astray(path) => Some(left(Reason::Special, &stat)),

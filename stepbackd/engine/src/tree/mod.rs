@@ -11,6 +11,7 @@ mod building;
 pub(crate) mod cache;
 mod dir;
 mod limits;
+mod linked;
 mod look;
 mod merge;
 mod persist;
@@ -38,6 +39,7 @@ use crate::store::ObjectWriter;
 use crate::time::Time;
 use dir::{Dir, Slot};
 pub use limits::{Census, Limits, Room};
+use linked::Linked;
 use want::Want;
 
 /// Told of every captured directory before it is listed, so that a watch can be set first.
@@ -110,6 +112,7 @@ pub struct Tree {
     distrusted: BTreeSet<TreePath>,
     /// What the side trees were written with.
     common: Option<CommonModes>,
+    linked: Linked,
 }
 
 impl Tree {
@@ -130,6 +133,7 @@ impl Tree {
             incomplete: true,
             distrusted: BTreeSet::new(),
             common: cached.common,
+            linked: Linked::default(),
         })
     }
 
@@ -155,13 +159,13 @@ impl Tree {
         cx.progress.begin(self.files());
         self.distrusted.clear();
         self.not_saved();
-        self.look(
-            Want {
-                whole: true,
-                ..Want::default()
-            },
-            cx,
-        )
+        let everything = Want {
+            whole: true,
+            ..Want::default()
+        };
+        let (outcome, linked) = self.look(everything, cx)?;
+        self.linked.note(None, &linked);
+        Ok(outcome)
     }
 
     /// Looks at these paths only, and at new directories whole. A path that is a known directory is listed, but what is in the
@@ -178,10 +182,15 @@ impl Tree {
         }
         self.not_saved();
         let distrusted = std::mem::take(&mut self.distrusted);
-        if distrusted.is_empty() {
-            return self.look(Want::of(dirty), cx);
+        let mut wanted: BTreeSet<TreePath> = distrusted.union(dirty).cloned().collect();
+        wanted.extend(self.linked.always().cloned());
+        let (mut outcome, linked) = self.look(Want::of(&wanted), cx)?;
+        self.linked.note(Some(&wanted), &linked);
+        let others = self.linked.other_names(&linked, &wanted);
+        if !others.is_empty() {
+            self.look_further(&others, cx, &mut outcome)?;
         }
-        self.look(Want::of(&distrusted.union(dirty).cloned().collect()), cx)
+        Ok(outcome)
     }
 
     /// Goes on with a look that has just ended, with the same writer.
@@ -194,7 +203,8 @@ impl Tree {
         cx: &ScanContext<'_>,
         so_far: &mut ScanOutcome,
     ) -> Result<()> {
-        let further = self.look(Want::of(dirty), cx)?;
+        let (further, linked) = self.look(Want::of(dirty), cx)?;
+        self.linked.note(Some(dirty), &linked);
         so_far.changed |= further.changed;
         so_far.still_dirty.extend(further.still_dirty);
         Ok(())
@@ -208,7 +218,8 @@ impl Tree {
         });
     }
 
-    fn look(&mut self, want: Want, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
+    /// What it found, and the files with more than one name.
+    fn look(&mut self, want: Want, cx: &ScanContext<'_>) -> Result<(ScanOutcome, Vec<(TreePath, u64)>)> {
         // Asking costs a dozen system calls.
         static THREADS: OnceLock<usize> = OnceLock::new();
         let threads = *THREADS.get_or_init(|| {
@@ -231,10 +242,11 @@ impl Tree {
             }
             None => {
                 self.incomplete &= !whole;
-                Ok(ScanOutcome {
+                let outcome = ScanOutcome {
                     changed: found.changed,
                     still_dirty: found.still_dirty,
-                })
+                };
+                Ok((outcome, found.linked))
             }
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct Found {
     pub root: Option<Box<Dir>>,
     pub changed: bool,
     pub still_dirty: Vec<TreePath>,
+    /// Files with more than one name, and their inodes.
+    pub linked: Vec<(TreePath, u64)>,
     /// Levels below the root that were come to.
     pub depth: usize,
     pub error: Option<Error>,
@@ -59,6 +61,7 @@ pub(super) fn walk(cx: &ScanContext<'_>, old: Option<Box<Dir>>, want: Want, thre
         ends: Mutex::new(Ends {
             root: None,
             still_dirty: Vec::new(),
+            linked: Vec::new(),
             error: None,
         }),
     };
@@ -84,6 +87,7 @@ pub(super) fn walk(cx: &ScanContext<'_>, old: Option<Box<Dir>>, want: Want, thre
         root,
         changed: walk.changed.into_inner(),
         still_dirty: ends.still_dirty,
+        linked: ends.linked,
         depth: walk.depth.into_inner(),
         error: ends.error,
     }
@@ -103,6 +107,7 @@ pub(super) struct Walk<'a> {
 struct Ends {
     root: Option<Slot>,
     still_dirty: Vec<TreePath>,
+    linked: Vec<(TreePath, u64)>,
     error: Option<Error>,
 }
 
@@ -159,6 +164,11 @@ impl Walk<'_> {
             self.fail(error);
         }
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A file that has other names, too.
+    pub(super) fn has_other_names(&self, path: TreePath, ino: u64) {
+        lock(&self.ends).linked.push((path, ino));
     }
 
     pub(super) fn look_again(&self, path: TreePath) {

@@ -297,3 +297,25 @@ fn distrusted_paths_are_read_again() {
     at.write("d/f", "2");
     assert!(at.update(&[]).changed);
 }
+
+#[test]
+fn a_write_through_one_name_is_one_through_all() {
+    let mut at = Fixture::new();
+    at.write("a/x", "one");
+    fs::create_dir(at.path("b")).unwrap();
+    fs::hard_link(at.path("a/x"), at.path("b/y")).unwrap();
+    at.write("alone", "one");
+    at.capture_all();
+    fs::write(at.path("a/x"), "two, and longer").unwrap();
+    assert!(at.update(&["a/x"]).changed);
+    let of = |at: &Fixture, path: &str| at.tree.node(&TreePath::new(path.as_bytes()).unwrap()).unwrap();
+    let two = of(&at, "b/y");
+    assert_eq!(two, of(&at, "a/x"));
+    // Also when no event told of either: it was written through a name elsewhere.
+    fs::write(at.path("b/y"), "three, which is longer still").unwrap();
+    at.update(&["alone"]);
+    let now = (of(&at, "a/x"), of(&at, "b/y"));
+    assert!(now.0 == now.1 && now.0 != two);
+    at.scan();
+    assert_eq!(now, (of(&at, "a/x"), of(&at, "b/y")));
+}
