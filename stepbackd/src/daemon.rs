@@ -116,7 +116,7 @@ impl Daemon {
         let registry = Registry::read(&paths.registry())?;
         let cookies = Arc::new(Cookies::new(paths.cookies()));
         let known = registry.roots().to_vec();
-        let (alive, until) = Alive::open(&paths.alive())?;
+        let (alive, until) = Alive::open(&paths.alive(), paths.lock(), shutdown.clone())?;
         let steady = Steady::begin(paths.clock(), until, now());
         let away = until.map(|until| (until, now()));
         // A restart is no news.

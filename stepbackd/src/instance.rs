@@ -203,7 +203,10 @@ impl Drop for Instance {
         if let Some(made) = self.door.lock().take() {
             socket::remove(&made.path, Some(made.identity));
         }
-        let _ = std::fs::remove_file(self.paths.daemon_json());
+        // Another daemon may have come, if somebody has taken our lock away.
+        if note(&self.paths).is_none_or(|note| note.pid == std::process::id()) {
+            let _ = std::fs::remove_file(self.paths.daemon_json());
+        }
     }
 }
 

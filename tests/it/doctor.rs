@@ -173,3 +173,17 @@ fn what_an_operation_left_behind_is_named_until_it_is_cleared() {
     assert_eq!(project.status()["warnings"], serde_json::json!([]));
     findings(&project, 0);
 }
+
+#[test]
+fn a_runtime_directory_that_no_daemon_would_take_is_found() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let dir = sandbox.dir().join("run/stepback");
+    fs::create_dir(sandbox.dir().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(sandbox.dir().join("elsewhere"), &dir).unwrap();
+    found(&findings(&project, 1), "socket", "error", "is not a directory");
+    fs::remove_file(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+    found(&findings(&project, 1), "socket", "warning", "reached by others");
+}

@@ -272,3 +272,45 @@ fn recover_waits_for_what_was_mounted() {
         assert_eq!(project.read(&format!("data/f{n}")), b"one\n");
     }
 }
+
+#[test]
+fn a_root_that_is_a_bind_mount_is_missing_without_it() {
+    let sandbox = Sandbox::new();
+    let (outer, volume) = project(&sandbox);
+    let Some(mut mount) = Mount::bind(&volume, outer.path.join("data")) else {
+        return;
+    };
+    let data = Project::at(&sandbox, outer.path.join("data"));
+    data.attach();
+    mount.umount();
+    eventually("it is missed", DEADLINE, || data.status()["state"] == "missing");
+    assert!(mount.again(&volume));
+    eventually("it is there again", DEADLINE, || {
+        data.status()["state"] == "watching"
+    });
+}
+
+#[test]
+fn the_state_is_never_captured_however_it_is_reached() {
+    let sandbox = Sandbox::new();
+    let (project, _) = project(&sandbox);
+    project.write("a", "v1\n");
+    project.attach();
+    let Some(_mount) = Mount::bind(&sandbox.state(), project.path.join("data")) else {
+        return;
+    };
+    let saved = project.save();
+    assert_eq!(paths(&project.status()["not_captured"]), ["data"]);
+    assert_eq!(project.save(), saved, "nothing of its own work is seen");
+    // What is above the state by another mount, or by a link, is no root either.
+    let above = sandbox.dir().join("work/above");
+    std::fs::create_dir(&above).unwrap();
+    let Some(_mount) = Mount::bind(sandbox.dir(), above.clone()) else {
+        return;
+    };
+    for state in [above.join("state"), above.clone()] {
+        let path = state.to_str().unwrap();
+        let refused = sandbox.stepback(sandbox.dir(), &["--json", "attach", "--here", "--force", path]);
+        assert_eq!(refused.exits(1).json()["error"]["kind"], "refused_root");
+    }
+}

@@ -182,6 +182,9 @@ impl Error {
             Self::Io { source, .. } if source.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => {
                 "the disk or file system reports a fault: check it (`dmesg`), then try again".into()
             }
+            Self::Io { source, .. } if has_lost_its_server(source) => {
+                "the file system there has lost its server: mount it again, or let go of it with `umount -l`".into()
+            }
             Self::Damaged { .. } => {
                 "`stepback status --verify` names what is damaged and every checkpoint that needs it; others stay usable".into()
             }
@@ -253,6 +256,19 @@ fn is_no_space(source: &io::Error) -> bool {
         source.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+fn has_lost_its_server(source: &io::Error) -> bool {
+    use nix::errno::Errno::{EHOSTDOWN, EHOSTUNREACH, ENODEV, ENOTCONN, ESTALE, ETIMEDOUT};
+    source
+        .raw_os_error()
+        .map(nix::errno::Errno::from_raw)
+        .is_some_and(|errno| {
+            matches!(
+                errno,
+                ENOTCONN | ESTALE | EHOSTDOWN | EHOSTUNREACH | ETIMEDOUT | ENODEV
+            )
+        })
 }
 
 /// An object that should be in the store and isn't, or isn't whole.

@@ -19,6 +19,9 @@ use crate::root::{now, sight};
 
 /// The first and the longest pause after a capture that failed, or an actor that died.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// What is said of a failure for which nobody knows a remedy.
+const TRIED_AGAIN: &str = "it is tried again by itself; `stepback doctor` looks for the cause, `stepback save` tries at \
+    once and says whether it is mended";
 /// How long the actor waits for events that are under way.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -94,7 +97,10 @@ impl Actor {
             JobError::Engine(Error::Cancelled) | JobError::Gone => return,
             _ => {}
         }
-        let failure = self.failure(&error);
+        let mut failure = self.failure(&error);
+        if failure.hint.is_empty() {
+            failure.hint = TRIED_AGAIN.into();
+        }
         tracing::error!(root = %self.root.id, "a capture failed: {}", failure.message);
         let times = self.trouble.as_ref().map_or(0, |trouble| trouble.times);
         self.trouble = Some(Trouble {

@@ -391,6 +391,32 @@ mod tests {
     }
 
     #[test]
+    fn a_short_word_does_not_wait_for_copies_but_for_changes() {
+        use crate::root::job::Job;
+        use stepback_engine::engine::Select;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mailbox = Mailbox::default();
+        let list = || Job::List {
+            limit: None,
+            session: None,
+            path: None,
+        };
+        let copy = || Job::Cat(Select::Number(1), TreePath::new(b"a").unwrap());
+        let pin = || Job::Pin(Select::Number(1), true);
+        for job in [copy(), pin(), copy(), copy(), list(), copy()] {
+            let (answers, _inlet) = crate::outlet::pair(runtime.handle().clone(), "/nowhere".into());
+            let errand = Errand {
+                job,
+                answers,
+                progress: std::sync::Arc::default(),
+            };
+            mailbox.send(errand).unwrap();
+        }
+        let told: Vec<bool> = mailbox.drain().iter().map(|it| it.job.is_short_word()).collect();
+        assert_eq!(told, [false, false, true, false, false, false]);
+    }
+
+    #[test]
     fn retiring_overrides_stopping_and_nothing_comes_after() {
         let mailbox = Mailbox::default();
         mailbox.end(End::Stop);
