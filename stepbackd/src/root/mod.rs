@@ -51,8 +51,8 @@ mod reconcile;
 mod report;
 mod room;
 mod sight;
-mod turn_starts;
 pub mod standstill;
+mod turn_starts;
 mod turns;
 mod went;
 
@@ -72,8 +72,8 @@ use stepback_proto::{Backend, Drift, RootLine, RootState, RootStatus, WirePath};
 pub use crate::root::fallen::fallen;
 use crate::root::looks::Looks;
 use crate::root::mailbox::{End, Mailbox};
-use crate::root::turn_starts::TurnStarts;
 use crate::root::standstill::Standstill;
+use crate::root::turn_starts::TurnStarts;
 
 /// What is said to be done while an operation writes below a root.
 pub const PUTTING_BACK: &str = "putting back";
