@@ -223,16 +223,41 @@ impl Job {
         }
     }
 
-    /// Whether it is done though nobody waits for it any more: what comes next relies on it.
+    /// Whether it is done though nobody waits for it any more: nobody ever did, or what comes next relies on it.
     pub const fn is_done_anyway(&self) -> bool {
-        matches!(self, Self::FirstCapture { .. } | Self::Hook(..))
+        match self {
+            Self::FirstCapture { .. } | Self::Hook(..) | Self::SaveBefore { .. } | Self::Unsaved { .. } => {
+                true
+            }
+            Self::Detach { .. }
+            | Self::Verify
+            | Self::Save { .. }
+            | Self::List { .. }
+            | Self::Show(_)
+            | Self::Cat(..)
+            | Self::Diff { .. }
+            | Self::Operate(..)
+            | Self::Recover { .. }
+            | Self::SessionStart { .. }
+            | Self::SessionEnd { .. }
+            | Self::SessionList
+            | Self::SessionShow(_)
+            | Self::Pin(..)
+            | Self::Drop { .. }
+            | Self::Prune { .. }
+            | Self::ExportPatch(_)
+            | Self::ExportTar(_)
+            | Self::Forget { .. } => false,
+        }
     }
 
     /// Which work on roots around this one and in it has to wait for it, and it for that.
     pub fn reach(&self) -> Reach {
         match self {
             job if job.writes() => Reach::Overlapping,
-            Self::Detach { .. } | Self::Hook(..) => Reach::Records,
+            Self::Detach { .. } | Self::Hook(..) | Self::SaveBefore { .. } | Self::Unsaved { .. } => {
+                Reach::Records
+            }
             job if job.reads_the_store_alone() => Reach::Records,
             _ => Reach::Own,
         }
