@@ -222,6 +222,20 @@ fn later_variants_of_protocol_1() {
             "68"
         )
     );
+    let shared = Answer::Item(Item::SharedStore {
+        id: "r".into(),
+        others: 2,
+    });
+    assert_eq!(
+        hex(&frame::encode(&shared).unwrap()),
+        concat!(
+            "01000000",
+            "10000000",
+            "0100000000000000",
+            "72",
+            "0200000000000000"
+        )
+    );
     let agent = Answer::Item(Item::SessionAgent {
         session: "s".into(),
         agent: "a".into(),

@@ -47,9 +47,18 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
             blocking(move || {
                 let mut answers = answers;
                 let deadline = Instant::now() + daemon.open_patience();
-                for root in daemon.roots() {
+                let roots = daemon.roots();
+                for root in &roots {
                     let patience = deadline.saturating_duration_since(Instant::now());
-                    if answers.item(Item::Root(root.line(patience))).is_err() {
+                    let others = roots.iter().filter(|it| it.store == root.store).count() - 1;
+                    let shared = (others > 0).then(|| Item::SharedStore {
+                        id: root.id.clone(),
+                        others: others as u64,
+                    });
+                    let mut items = [Some(Item::Root(root.line(patience))), shared]
+                        .into_iter()
+                        .flatten();
+                    if items.any(|item| answers.item(item).is_err()) {
                         return;
                     }
                 }

@@ -9,7 +9,7 @@ use stepback_proto::{Failure, FailureKind, Reply};
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::locks::Reach;
-use crate::root::gaps;
+use crate::root::{gaps, now};
 
 /// How long an actor that ends may take for what it is doing.
 const ACTOR_PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub fn prune(daemon: &Arc<Daemon>, only: &[String], preview: bool) -> Result<Reply, Failure> {
     let mut gone = Engine::gone_roots(&daemon.environment).map_err(|e| convert::failure(&e))?;
     let (mut freed_bytes, mut notes) = (0, Vec::new());
-    if !preview {
+    if preview {
+        notes.extend(gone.iter().map(about));
+    } else {
         gone.retain(|root| only.contains(&root.id));
         for root in &gone {
             let deleted = remove(daemon, root)?;
@@ -36,6 +38,36 @@ pub fn prune(daemon: &Arc<Daemon>, only: &[String], preview: bool) -> Result<Rep
         freed_bytes,
         notes,
     })
+}
+
+/// What people should know before they say yes.
+fn about(gone: &GoneRoot) -> String {
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let mut said = format!(
+        "{}: {} checkpoint{}",
+        gone.path.display(),
+        gone.checkpoints,
+        plural(gone.checkpoints)
+    );
+    if gone.pinned > 0 {
+        said += &format!(", {} pinned", gone.pinned);
+    }
+    if let Some(newest) = gone.newest {
+        let days = now().seconds().saturating_sub(newest.seconds()).max(0) / (24 * 3600);
+        said += &match days {
+            0 => ", the newest of the last 24 hours".to_owned(),
+            1 => ", the newest 1 day old".to_owned(),
+            days => format!(", the newest {days} days old"),
+        };
+    }
+    if gone.others > 0 {
+        said += &format!(
+            "; it shares its store with {} other{}: only what nobody else needs is given back",
+            gone.others,
+            plural(gone.others)
+        );
+    }
+    said + "; if the directory was moved, `stepback attach NEWPATH` continues its history"
 }
 
 /// Deletes all of a root.

@@ -42,6 +42,55 @@ fn included_files_come_back_and_the_preview_marks_them() {
     tree.same(&project.tree(), "39 notes and .env are back");
 }
 
+/// A pattern that is gone leaves what it took in as an ignored file, which going back replaces: the preview marks it.
+#[test]
+fn what_was_included_then_is_marked_too() {
+    let sandbox = Sandbox::new();
+    sandbox.configure("include = [\".env*\"]\n");
+    let project = sandbox.project("p");
+    with_notes(&project);
+    project.json(&["attach", "--here"]);
+    sandbox.configure("include = []\n");
+    sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(0);
+    project.save();
+    project.sh("echo SECRET=2 > .env; echo 2 > a");
+    let preview = project.json(&["rewind", "1", "-n"]);
+    let marked = |path: &str| {
+        let changes = preview["changes"].as_array().unwrap();
+        let of_path = changes.iter().find(|change| change["path"] == path).unwrap();
+        of_path["included"] == true
+    };
+    assert!(marked(".env") && !marked("a"), "{preview:#}");
+}
+
+/// What can never be captured isn't taken for included.
+#[test]
+fn a_pattern_below_git_is_refused() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    with_notes(&project);
+    let refused = project.json_code(&["attach", "--here", "--include", ".git/config"], 2);
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains(".git"),
+        "{refused}"
+    );
+}
+
+/// Also of what was captured with a higher one.
+#[test]
+fn a_lower_cap_leaves_out_what_is_above_it_from_then_on() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("large", vec![7; 3 << 20]);
+    project.attach();
+    project.json(&["attach", "--here", "--max-file-size", "1 MiB"]);
+    let left_out = project.status()["not_captured"].clone();
+    assert_eq!(left_out[0]["path"], "large", "{left_out}");
+    assert_eq!(left_out[0]["reason"], "too-large", "{left_out}");
+    project.json(&["attach", "--here", "--max-file-size", "10 MiB"]);
+    assert_eq!(project.status()["not_captured"], serde_json::json!([]));
+}
+
 #[test]
 fn without_a_pattern_people_are_told_that_ignored_files_are_not_covered() {
     let sandbox = Sandbox::new();

@@ -161,6 +161,9 @@ fn worktrees_share_what_they_have_in_common() {
         }
         assert_eq!(tree.store(), main.store());
     }
+    let roots = main.json(&["roots"]);
+    let shared = |root: &serde_json::Value| root["store_shared_with"] == 4;
+    assert!(roots.as_array().unwrap().iter().all(shared), "{roots:#}");
     let five = bytes_on_disk(&main.store());
     println!("one tree {} KiB, five {} KiB", one >> 10, five >> 10);
     assert!(five as f64 <= one as f64 * 1.2, "{one} became {five}");

@@ -79,6 +79,13 @@ pub enum Item {
         /// As commands name it.
         agent: String,
     },
+    /// Of `roots`, after the root's own item: other attached roots that have their checkpoints in the same store.
+    SharedStore {
+        /// The root's id.
+        id: String,
+        /// How many others.
+        others: u64,
+    },
 }
 
 /// What `watch` tells.

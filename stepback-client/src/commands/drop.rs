@@ -34,14 +34,9 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     if !args.yes {
         let (dropped, redo, _) = ask(app, ids, true)?;
         let numbers = dropped.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-        let with = match redo.len() as u64 {
-            0 => String::new(),
-            n => format!(
-                " and {} that {} them ({})",
-                count(n, "redo entry", "redo entries"),
-                if n == 1 { "needs" } else { "need" },
-                redo.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
-            ),
+        let with = match redo.is_empty() {
+            true => String::new(),
+            false => format!(" and {}", entries(&redo)),
         };
         let what = if dropped.len() == 1 {
             "checkpoint"
@@ -52,18 +47,35 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         // What was named in the question, even if `latest` has become another one by now.
         ids = dropped.into_iter().map(Selector::Number).collect();
     }
-    let (dropped, _, freed_bytes) = ask(app, ids, false)?;
+    let (dropped, redo, freed_bytes) = ask(app, ids, false)?;
     if app.printer.json {
-        app.printer
-            .json(&json!({ "dropped": dropped, "freed_bytes": freed_bytes }))?;
+        let mut told = json!({ "dropped": dropped, "freed_bytes": freed_bytes });
+        if !redo.is_empty() {
+            told["redo"] = redo.into();
+        }
+        app.printer.json(&told)?;
     } else {
-        let what = count(dropped.len() as u64, "checkpoint", "checkpoints");
+        let mut what = count(dropped.len() as u64, "checkpoint", "checkpoints");
+        if !redo.is_empty() {
+            what += &format!(" and {}", entries(&redo));
+        }
         app.printer.text(&format!(
             "{what} deleted, {} given back\n",
             size::human(freed_bytes)
         ))?;
     }
     Ok(0)
+}
+
+/// What goes with them.
+fn entries(redo: &[u64]) -> String {
+    let n = redo.len() as u64;
+    format!(
+        "{} that {} them ({})",
+        count(n, "redo entry", "redo entries"),
+        if n == 1 { "needs" } else { "need" },
+        redo.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+    )
 }
 
 fn ask(app: &App, ids: Vec<Selector>, preview: bool) -> Result<(Vec<u64>, Vec<u64>, u64)> {

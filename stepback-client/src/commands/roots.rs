@@ -1,5 +1,7 @@
 //! `stepback roots`
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use stepback_proto::{Item, RootLine, RootState, Verb};
 
@@ -13,18 +15,28 @@ use crate::size;
 
 pub fn run(app: &App) -> Result<u8> {
     let (items, _) = app.collect(Verb::Roots)?;
-    let roots: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| match item {
-            Item::Root(root) => Some(root),
-            _ => None,
-        })
-        .collect();
+    let (mut roots, mut shared) = (Vec::new(), BTreeMap::new());
+    for item in items {
+        match item {
+            Item::Root(root) => roots.push(root),
+            Item::SharedStore { id, others } => {
+                shared.insert(id, others);
+            }
+            _ => {}
+        }
+    }
     if app.printer.json {
-        app.printer.json(&roots.iter().map(json::root).collect())?;
+        let told = roots.iter().map(|root| {
+            let mut told = json::root(root);
+            if let Some(others) = shared.get(&root.id) {
+                told["store_shared_with"] = (*others).into();
+            }
+            told
+        });
+        app.printer.json(&told.collect())?;
         return Ok(0);
     }
-    app.printer.text(&text(&roots, Timestamp::now()))?;
+    app.printer.text(&text(&roots, &shared, Timestamp::now()))?;
     if roots.is_empty() {
         app.printer.note("no directory is attached");
         app.printer
@@ -33,7 +45,8 @@ pub fn run(app: &App) -> Result<u8> {
     Ok(0)
 }
 
-fn text(roots: &[RootLine], now: Timestamp) -> String {
+/// `shared`: with how many others a root has its store.
+fn text(roots: &[RootLine], shared: &BTreeMap<String, u64>, now: Timestamp) -> String {
     let zone = local_zone();
     let width = roots
         .iter()
@@ -50,8 +63,11 @@ fn text(roots: &[RootLine], now: Timestamp) -> String {
         let last = root.last.map_or_else(String::new, |l| {
             format!(", latest {} {}", l.id, both(l.time_ms, now, &zone))
         });
+        let with = shared.get(&root.id).map_or_else(String::new, |others| {
+            format!(" (shared with {})", count(*others, "other", "others"))
+        });
         out += &format!(
-            "{:width$}  {}  {}{last}, {}\n",
+            "{:width$}  {}  {}{last}, {}{with}\n",
             json::state(root.state),
             shown(&root.path),
             count(root.checkpoints, "checkpoint", "checkpoints"),
@@ -78,8 +94,17 @@ mod tests {
             store_bytes: 0,
         };
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(text(&[root.clone()], now), "indexing  /p\n");
+        let mut shared = BTreeMap::new();
+        assert_eq!(text(&[root.clone()], &shared, now), "indexing  /p\n");
         root.state = RootState::Watching;
-        assert_eq!(text(&[root], now), "watching  /p  0 checkpoints, 0 B\n");
+        assert_eq!(
+            text(&[root.clone()], &shared, now),
+            "watching  /p  0 checkpoints, 0 B\n"
+        );
+        shared.insert("p-1".into(), 4);
+        assert_eq!(
+            text(&[root], &shared, now),
+            "watching  /p  0 checkpoints, 0 B (shared with 4 others)\n"
+        );
     }
 }

@@ -18,6 +18,8 @@ use crate::path::TreePath;
 use crate::restore::{
     self, Applied, ApplyContext, JournalHeader, Kept, NotCovered, OperationKind, PlanId, PlannedChange,
 };
+use crate::rules::included_by;
+use crate::side::Side;
 use crate::store::{ObjectWriter, Store};
 use crate::tree::stored;
 
@@ -141,7 +143,7 @@ impl Engine {
         Ok(Preview {
             target,
             plan: plan.id(),
-            included: self.included(&changes),
+            included: self.included(&store, &changes, target),
             changes,
             noop: plan.is_noop() && plan.kept.is_empty() && talk.as_ref().is_none_or(Talk::is_noop),
             conversation: self.foretell(talk.as_ref()),
@@ -150,13 +152,18 @@ impl Engine {
         })
     }
 
-    fn included(&self, changes: &[PlannedChange]) -> Vec<TreePath> {
+    /// Which of these paths an include pattern names, or named when `target` was made: ignored files that people put their
+    /// hands on.
+    fn included(&self, store: &Store, changes: &[PlannedChange], target: u64) -> Vec<TreePath> {
         let Some(rules) = &self.rules else {
             return Vec::new();
         };
+        // What can't be read marks nothing.
+        let then = Side::load(store, self.id(), target).map(|side| side.rules.include);
+        let then = included_by(&then.unwrap_or_default());
         let paths = changes.iter().map(|change| &change.path);
         paths
-            .filter(|path| rules.is_included(path, false))
+            .filter(|path| rules.is_included(path, false) || then(path))
             .cloned()
             .collect()
     }

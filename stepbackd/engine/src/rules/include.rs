@@ -3,6 +3,7 @@
 use super::builtin;
 use super::pattern::{Patterns, Says};
 use super::wildmatch::{self, Options};
+use crate::path::TreePath;
 use crate::tree::together;
 
 /// Whether a pattern can take anything in.
@@ -20,12 +21,19 @@ pub fn check_include(pattern: &str) -> Result<(), &'static str> {
         _ if parts().any(|part| matches!(part, "." | "..")) => {
             Err("a part of it is '.' or '..'; it is relative to the root")
         }
+        _ if parts().any(|part| part == ".git") => Err("nothing below a .git is ever captured"),
         _ if parts().any(str::is_empty) => Err("a part of it is empty"),
         _ if !wildmatch::is_whole(plain.as_bytes()) => {
             Err("it ends within a '[' or after a '\\'; `\\[` is a '[' itself")
         }
         _ => Ok(()),
     }
+}
+
+/// Tells of files whether these patterns take them in.
+pub fn included_by(texts: &[String]) -> impl Fn(&TreePath) -> bool + use<> {
+    let include = Include::new(texts);
+    move |path| include.takes_with_above(path, false)
 }
 
 /// The include patterns of a root, in gitignore's language, relative to the root.
@@ -52,6 +60,17 @@ impl Include {
     pub fn takes(&self, path: &[u8], is_dir: bool) -> bool {
         let says = |path| self.patterns.says(path, is_dir, false) == Some(Says::Ignore);
         !self.patterns.is_empty() && (says(path) || !is_dir && together::database_of(path).is_some_and(says))
+    }
+
+    /// Whether the path is taken in: itself, or a directory above it.
+    pub fn takes_with_above(&self, path: &TreePath, is_dir: bool) -> bool {
+        let mut at = path.clone();
+        let mut takes = self.takes(at.as_bytes(), is_dir);
+        while let Some((above, _)) = at.split_last().filter(|_| !takes) {
+            takes = !above.is_root() && self.takes(above.as_bytes(), true);
+            at = above;
+        }
+        takes
     }
 
     /// Whether something below this ignored directory may be taken in. One of a built-in name is searched only if a
@@ -144,6 +163,8 @@ mod tests {
             "a/./b",
             "a//b",
             "a\nb",
+            ".git/config",
+            "sub/.git",
         ] {
             assert!(check_include(bad).is_err(), "{bad:?}");
         }

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use children::Children;
-pub use include::check_include;
+pub use include::{check_include, included_by};
 pub use outside::{AboveRules, OutsideRules};
 pub(crate) use place::{Below, DirRules, Place};
 
@@ -266,13 +266,7 @@ impl Rules {
     /// Whether include patterns take a path in: itself, or a directory above it.
     #[must_use]
     pub fn is_included(&self, path: &TreePath, is_dir: bool) -> bool {
-        let mut at = path.clone();
-        let mut takes = self.include.takes(at.as_bytes(), is_dir);
-        while let Some((above, _)) = at.split_last().filter(|_| !takes) {
-            takes = !above.is_root() && self.include.takes(above.as_bytes(), true);
-            at = above;
-        }
-        takes
+        self.include.takes_with_above(path, is_dir)
     }
 
     /// For the side record. What it says of repositories inside the root is known after a scan.

@@ -8,7 +8,9 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -20,6 +22,15 @@ use super::lock::ExclusiveLock;
 
 /// More of what git says isn't kept, in bytes.
 const SAID_BYTES_MAX: u64 = 64 * 1024;
+
+/// A git that takes longer hangs: so long in any case,
+const LIMIT: Duration = Duration::from_secs(30);
+/// and a second more for so many bytes of the store;
+const BYTES_A_SECOND: u64 = 1 << 20;
+/// where nobody waits for it, so many times that.
+const IDLE_LIMIT: u32 = 8;
+/// Saying its version takes a moment.
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
 /// The wish that a running git end at once: somebody wants the store. Shared by the thread that waits for git and those
 /// that ask.
@@ -106,6 +117,8 @@ pub struct Git<'a> {
     interrupt: &'a Interrupt,
     /// Open for as long as git runs, also when this process is killed.
     lock: File,
+    /// It may take so long.
+    limit: Duration,
     /// Programs before git on the command line.
     before: Vec<String>,
 }
@@ -129,6 +142,7 @@ impl<'a> Git<'a> {
             path,
             interrupt,
             lock: alone.file().at(store.path())?,
+            limit: limit_for(store.known_bytes(), urgency),
             before: Vec::new(),
         };
         let deadly = ["setpriv", "--pdeathsig", "KILL"];
@@ -136,7 +150,7 @@ impl<'a> Git<'a> {
         // With neither it works all the same.
         let low = (urgency == Urgency::Idle).then_some(&low[..]);
         for words in low.into_iter().chain([&deadly[..]]) {
-            if git.finds(words[0]).is_some() && git.works(words) {
+            if git.finds(words[0]).is_some() && git.works(words)? {
                 git.before
                     .splice(0..0, words.iter().map(|word| (*word).to_owned()));
             }
@@ -150,15 +164,16 @@ impl<'a> Git<'a> {
             .find(|path| path.is_file())
     }
 
-    fn works(&self, words: &[&str]) -> bool {
+    fn works(&self, words: &[&str]) -> Result<bool> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).arg(self.program).arg("version");
         self.clean(&mut command);
-        let quiet = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        quiet.status().is_ok_and(|status| status.success())
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        match self.finish(&mut command, VERSION_LIMIT) {
+            // Without these words it may work.
+            Err(Error::Io { .. }) => Ok(false),
+            other => other.map(|ended| ended.well),
+        }
     }
 
     fn clean(&self, command: &mut Command) {
@@ -212,25 +227,11 @@ impl<'a> Git<'a> {
         command
             .args(arguments)
             .stdin(Stdio::from(self.lock.try_clone().at(self.program)?))
-            .stdout(stdout)
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let mut child = self.interrupt.start(&mut command, self.program)?;
-        let mut said = Vec::new();
-        if let Some(pipe) = child.stderr.take() {
-            let mut pipe = pipe.take(SAID_BYTES_MAX);
-            // What can't be read isn't said; the end of the process tells what came of it.
-            let _ = pipe.read_to_end(&mut said);
-            let _ = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
-        }
-        let mut answer = String::new();
-        if let Some(pipe) = child.stdout.take() {
-            let _ = pipe.take(SAID_BYTES_MAX).read_to_string(&mut answer);
-        }
-        if self.interrupt.reap(&mut child, self.program)? {
+            .stdout(stdout);
+        let Ended { well, answer, said } = self.finish(&mut command, self.limit)?;
+        if well {
             return Ok(answer);
         }
-        let said = String::from_utf8_lossy(&said);
         if said.contains("No space left") || said.contains("Out of diskspace") {
             return Err(std::io::Error::from(std::io::ErrorKind::StorageFull)).at(self.store.path());
         }
@@ -239,5 +240,101 @@ impl<'a> Git<'a> {
             store: self.store.path().to_owned(),
             what: format!("`git {}` failed: {last}", arguments[0]),
         })
+    }
+    /// Runs a command to its end, or kills it and all that it started when that takes longer than `limit`.
+    fn finish(&self, command: &mut Command, limit: Duration) -> Result<Ended> {
+        command.stderr(Stdio::piped()).process_group(0);
+        let mut child = self.interrupt.start(command, self.program)?;
+        let group = group_of(&child);
+        let hangs = AtomicBool::new(false);
+        let (mut said, mut answer) = (Vec::new(), String::new());
+        std::thread::scope(|scope| {
+            let (ended, ends) = mpsc::channel::<()>();
+            let hangs = &hangs;
+            scope.spawn(move || {
+                if ends.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    hangs.store(true, Ordering::Relaxed);
+                    // Its number is its own until it is waited for, which is after this.
+                    let _ = group.map(|group| killpg(group, Signal::SIGKILL));
+                }
+            });
+            if let Some(pipe) = child.stderr.take() {
+                let mut pipe = pipe.take(SAID_BYTES_MAX);
+                // What can't be read isn't said; the end of the process tells what came of it.
+                let _ = pipe.read_to_end(&mut said);
+                let _ = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
+            }
+            if let Some(pipe) = child.stdout.take() {
+                let _ = pipe.take(SAID_BYTES_MAX).read_to_string(&mut answer);
+            }
+            drop(ended);
+        });
+        let well = self.interrupt.reap(&mut child, self.program)?;
+        if hangs.into_inner() {
+            let why = format!("it didn't end within {} s and was killed", limit.as_secs());
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why)).at(self.program);
+        }
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok(Ended { well, answer, said })
+    }
+}
+
+/// How a command ended: whether it went well, what it wrote, what it said.
+struct Ended {
+    well: bool,
+    answer: String,
+    said: String,
+}
+
+fn limit_for(bytes: u64, urgency: Urgency) -> Duration {
+    let limit = LIMIT + Duration::from_secs(bytes / BYTES_A_SECOND);
+    match urgency {
+        Urgency::Waited => limit,
+        Urgency::Idle => limit * IDLE_LIMIT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_git_that_hangs_is_killed_with_all_that_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("x-1.git")).unwrap();
+        let (program, pid) = (dir.path().join("git"), dir.path().join("pid"));
+        let script = format!("#!/bin/sh\nsleep 1000 & echo $! > {}; wait\n", pid.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+        let alone = store.lock_exclusive().unwrap();
+        let interrupt = Interrupt::default();
+        let mut git = Git::new(&store, &program, None, &alone, &interrupt, Urgency::Waited).unwrap();
+        git.limit = Duration::from_millis(300);
+        let started = Instant::now();
+        let error = git.run(&["repack"]).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(error.to_string().contains("was killed"), "{error}");
+        let pid: i32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+        let gone = || match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat.contains(") Z "),
+            Err(_) => true,
+        };
+        while !gone() {
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{pid} is still there"
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_larger_store_may_take_longer() {
+        assert_eq!(limit_for(0, Urgency::Waited), LIMIT);
+        assert!(limit_for(5 << 30, Urgency::Waited) > Duration::from_secs(3600));
+        assert!(limit_for(0, Urgency::Idle) > LIMIT);
     }
 }

@@ -159,8 +159,9 @@ impl Walk<'_> {
             // What a crash has left of an operation, or somebody's own of such a name: either way it is named.
             _ if is_temporary(&item.name) => Some(left(Reason::Special, &stat)),
             FileType::Dir => return self.look_at_dir(building, dir, item, below, &stat, path),
-            FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old),
+            // Also what was captured under a higher cap.
             FileType::File if stat.size > self.cx.max_file_size => Some(left(Reason::TooLarge, &stat)),
+            FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old),
             FileType::File => {
                 if let Some(census) = &self.cx.limits.census
                     && let Err(error) = census.count(stat.size)
