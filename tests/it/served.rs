@@ -272,3 +272,38 @@ fn another_one_in_its_place_or_elsewhere_is_another_root() {
         project.status()["state"] == "replaced"
     });
 }
+
+#[test]
+fn a_root_whose_turn_has_not_come_is_looked_at_before_the_daemon_ends() {
+    let sandbox = Sandbox::new();
+    let hanging = ["m", "n"].map(|name| sandbox.project(name));
+    let mut mounts = Vec::new();
+    for project in &hanging {
+        let Some(mount) = Served::new(&project.path, "a", "text\n") else {
+            return;
+        };
+        mounts.push(mount);
+        sandbox
+            .stepback(
+                sandbox.dir(),
+                &["attach", "--here", project.path.to_str().unwrap()],
+            )
+            .exits(0);
+    }
+    let project = sandbox.project("p");
+    for file in 0..50 {
+        project.write(&format!("f{file}"), "more, and so looked at last\n");
+    }
+    project.attach();
+    let store = project.store();
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    for mount in &mounts {
+        mount.signal(Signal::SIGSTOP);
+    }
+    sandbox.stepback(sandbox.dir(), &["daemon", "start"]).exits(0);
+    project.write("f0", "v2\n");
+    sandbox.stepback(sandbox.dir(), &["daemon", "stop"]).exits(0);
+    let refs = format!("git --git-dir {} for-each-ref refs/checkpoints", store.display());
+    let refs = sandbox.sh(sandbox.dir(), &refs).text();
+    assert_eq!(refs.lines().count(), 2, "{refs}");
+}

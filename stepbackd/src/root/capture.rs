@@ -26,6 +26,9 @@ const TALK_AFTER: Duration = Duration::from_millis(100);
 /// A look takes at most this part of the time when polling.
 const POLL_SHARE: u32 = 20;
 
+/// How long a root that wasn't looked at since the start may be looked at when the daemon ends.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
 /// What a capture of the actor's own accord looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extent {
@@ -37,6 +40,8 @@ pub(super) enum Extent {
     Part(BTreeSet<TreePath>),
     /// Everything; and what people are told is being done.
     Everything(&'static str),
+    /// Everything, for [`LAST_LOOK`]: the daemon ends.
+    AtLast,
 }
 
 impl Actor {
@@ -149,10 +154,11 @@ impl Actor {
         let burst = (!is_part).then(|| self.root.mailbox.take_burst()).flatten();
         let (what, may_be_cancelled) = match &extent {
             Extent::Everything(what) => (*what, true),
-            Extent::Pending | Extent::PendingIfAny | Extent::Part(_) => ("capturing", false),
+            Extent::AtLast | Extent::Pending | Extent::PendingIfAny | Extent::Part(_) => ("capturing", false),
         };
+        let is_last = extent == Extent::AtLast;
         let scope = match (&burst, extent) {
-            (_, Extent::Everything(_)) => Scope::All,
+            (_, Extent::Everything(_) | Extent::AtLast) => Scope::All,
             (_, Extent::Part(dirs)) => Scope::Paths(dirs),
             (Some(burst), _) => burst.scope.clone(),
             (None, Extent::PendingIfAny) => Scope::Paths(BTreeSet::new()),
@@ -167,6 +173,13 @@ impl Actor {
             ends_with_root: may_be_cancelled,
         };
         let started = Instant::now();
+        if is_last {
+            let progress = Arc::clone(&progress);
+            self.daemon.runtime.spawn(async move {
+                tokio::time::sleep(LAST_LOOK).await;
+                progress.cancel();
+            });
+        }
         // A part takes a moment.
         self.root.works_on((!is_part).then_some(work));
         let result = self.with_engine(&progress, |engine, cx| {
@@ -232,9 +245,19 @@ impl Actor {
 
     /// What is pending when the daemon stops is still captured.
     pub(super) fn last_capture(&mut self) {
-        if self.indexed && self.absent.is_none() && self.trouble.is_none() {
-            self.wait_for_events();
-            self.capture(Trigger::Auto, None);
+        if self.absent.is_none() && self.trouble.is_none() {
+            if self.indexed {
+                self.wait_for_events();
+                self.capture(Trigger::Auto, None);
+            } else if self
+                .engine
+                .as_ref()
+                .is_some_and(|engine| engine.position().is_some())
+            {
+                // Its turn hasn't come since the start. It isn't told of any path, but what it knows makes it a quick look.
+                let why = Why::plain(Trigger::Reconcile);
+                let _ = self.capture_as(&why, Extent::AtLast);
+            }
         }
         self.save_cache();
         self.settle_store(true);
