@@ -193,6 +193,10 @@ fn an_unreadable_ref_is_named_with_its_remedy_and_the_store_is_folded_all_the_sa
     assert!(loose() < before, "folded all the same");
     project.json(&["recover"]);
     assert!(!packed().contains("isn't free yet"));
+    damage("refs/checkpoints/dangling", &format!("{}\n", "1".repeat(40)));
+    assert!(packed().contains("`stepback recover`"));
+    project.json(&["recover"]);
+    assert!(!packed().contains("isn't free yet"));
     // One of the root's own.
     damage(&format!("refs/stepback/{id}/pin/3"), "no object id\n");
     let said = packed();

@@ -68,8 +68,8 @@ pub struct Noise {
 /// As it is kept over a restart.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    files: Vec<(TreePath, [Part; PARTS])>,
-    dirs: Vec<(TreePath, [Part; PARTS])>,
+    files: Vec<(TreePath, Vec<Part>)>,
+    dirs: Vec<(TreePath, Vec<Part>)>,
 }
 
 impl Noise {
@@ -77,16 +77,29 @@ impl Noise {
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         let kept: Option<Kept> = serde_json::from_slice(bytes).ok();
+        let table = |all: Vec<(TreePath, Vec<Part>)>| {
+            let mut table = Table::new();
+            for (path, parts) in all.into_iter().take(PATHS_MAX) {
+                parts.into_iter().for_each(|part| count(&mut table, &path, part));
+            }
+            table
+        };
         kept.map_or_else(Self::default, |kept| Self {
-            files: kept.files.into_iter().take(PATHS_MAX).collect(),
-            dirs: kept.dirs.into_iter().take(PATHS_MAX).collect(),
+            files: table(kept.files),
+            dirs: table(kept.dirs),
         })
     }
 
     /// For the next start. Losing it costs a warning that comes later.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let all = |table: &Table| table.iter().map(|(path, parts)| (path.clone(), *parts)).collect();
+        let used = |parts: &[Part; PARTS]| parts.iter().filter(|part| part.versions > 0).copied().collect();
+        let all = |table: &Table| {
+            table
+                .iter()
+                .map(|(path, parts)| (path.clone(), used(parts)))
+                .collect()
+        };
         let kept = Kept {
             files: all(&self.files),
             dirs: all(&self.dirs),

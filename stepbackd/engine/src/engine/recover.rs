@@ -250,11 +250,9 @@ impl Engine {
         let mut found = self.store.unreadable_refs(&format!("refs/stepback/{id}/"))?;
         found.remove(&state::ref_name(id));
         for space in ["refs/checkpoints/", "refs/stepback/"] {
-            let all = self.store.all_refs(space)?;
-            let of_none = all
-                .into_iter()
-                .filter(|(name, _)| !name[space.len()..].contains('/'));
-            found.extend(of_none.filter_map(|(name, value)| Some((name, value.err()?))));
+            let unreadable = self.store.unreadable_refs(space)?;
+            let of_none = |name: &str| !name[space.len()..].contains('/');
+            found.extend(unreadable.into_iter().filter(|(name, _)| of_none(name)));
         }
         Ok(found
             .into_iter()
