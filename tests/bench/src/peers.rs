@@ -1,5 +1,6 @@
 //! The others: git's plumbing, and two Python tools with the same purpose.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -180,6 +181,8 @@ pub struct Driven {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
+    /// What it has to say of a failure.
+    errors: PathBuf,
 }
 
 impl Driven {
@@ -187,25 +190,39 @@ impl Driven {
     pub fn stepback(sandbox: &Sandbox, bin: &Path, tree: &Path) -> Self {
         let mut command = sandbox.command(bin.join("python"), tree);
         command.args(["-c", STEPBACK]).arg(tree);
-        Self::start(command)
+        Self::start(sandbox, command)
     }
 
     /// fabricatio-checkpoint on `tree`, its stores in `stores`.
     pub fn fabricatio(sandbox: &Sandbox, bin: &Path, tree: &Path, stores: &Path) -> Self {
         let mut command = sandbox.command(bin.join("python"), tree);
         command.args(["-c", FABRICATIO]).arg(tree).arg(stores);
-        Self::start(command)
+        // It fails in a new store when git's settings name another first branch than `master`.
+        command.env("HOME", sandbox.dir().join("tmp"));
+        Self::start(sandbox, command)
     }
 
-    fn start(mut command: Command) -> Self {
+    fn start(sandbox: &Sandbox, mut command: Command) -> Self {
+        let errors = sandbox.dir().join("tmp/peer-errors");
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(File::create(&errors).expect("own directory"));
         let mut child = command.spawn().expect("installed just now");
         let to = child.stdin.take().expect("piped");
         let from = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, to, from }
+        Self {
+            child,
+            to,
+            from,
+            errors,
+        }
+    }
+
+    /// The last line that it wrote to its standard error.
+    pub fn why(&self) -> String {
+        let errors = std::fs::read_to_string(&self.errors).unwrap_or_default();
+        errors.lines().last().unwrap_or("without a word").to_owned()
     }
 
     /// Makes a checkpoint: milliseconds as it measured them itself, and its number. `None` when it failed.

@@ -68,13 +68,14 @@ fn checkpoint(bench: &mut Bench<'_>, tree: &Tree) -> f64 {
         .filter(|_| peers)
         .and_then(|bin| {
             let mut driven = Driven::fabricatio(sandbox, bin, &tree.path, &stores);
-            driven.checkpoint().map(|_| driven)
+            let works = driven.checkpoint().is_some();
+            if !works {
+                let why = driven.why();
+                let note = format!("fabricatio-checkpoint was left out at {size} files, as it failed: {why}");
+                bench.report.note(note);
+            }
+            works.then_some(driven)
         });
-    if bench.pythons.fabricatio.is_some() && peers && fabricatio.is_none() {
-        bench.report.note(format!(
-            "fabricatio-checkpoint was left out at {size} files: it failed"
-        ));
-    }
     let [mut ours, mut floor, mut by_git, mut by_python, mut by_fabricatio] = [const { Vec::new() }; 5];
     for round in 0..bench.rounds.max(7) {
         let file = (round * 7919 + 13) % files;
