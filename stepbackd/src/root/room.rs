@@ -88,13 +88,22 @@ pub(super) fn warnings(usage: Usage, budget: &Budget, refused: usize) -> Vec<War
         });
     }
     if refused > 0 && said.is_empty() {
+        let disk = usage.free.saturating_sub(usage.floor);
+        let allowed = budget
+            .store
+            .saturating_sub(usage.store)
+            .min(budget.total.saturating_sub(usage.total));
+        let more = match disk < allowed {
+            true => "free some space on the file system of the store",
+            false => "`store` in [quota] allows more",
+        };
         said.push(Warning {
             kind: "quota".into(),
             message: match refused {
                 1 => "1 file is left out: it is larger than the room that the store has left".into(),
                 n => format!("{n} files are left out: they are larger than the room that the store has left"),
             },
-            hint: "`store` in [quota] allows more; an ignore rule says that they needn't be kept".into(),
+            hint: format!("{more}; an ignore rule says that they needn't be kept"),
         });
     }
     said
@@ -132,7 +141,9 @@ mod tests {
         assert_eq!(told(801, 801, 5_000), 1);
         assert_eq!(told(801, 1_601, 5_000), 2);
         assert_eq!(told(10, 10, 99), 1);
-        assert_eq!(warnings(usage(1, 1, 500), &BUDGET, 2).len(), 1);
+        let hint = |free| warnings(usage(1, 1, free), &BUDGET, 2).remove(0).hint;
+        assert!(hint(500).starts_with("free some space"), "{}", hint(500));
+        assert!(hint(50_000).starts_with("`store` in [quota]"));
         let no_limit = Budget::default();
         assert!(warnings(usage(801, 801, 5_000), &no_limit, 0).is_empty());
     }
