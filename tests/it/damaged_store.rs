@@ -9,6 +9,8 @@ use crate::support::{V1, V3, is};
 
 /// Three checkpoints of `files` files, of which `f0` is `v1`, `v2` and `v3`, with the daemon stopped.
 fn project(sandbox: &Sandbox, files: usize) -> Project<'_> {
+    // A burst that settles while the files are written would be one checkpoint more.
+    sandbox.configure("settle_ms = 60000\nmax_wait_ms = 60000\n");
     let project = sandbox.project("p");
     project.sh("mkdir d");
     for version in 1..=3 {

@@ -45,8 +45,8 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         app.printer.json(&json!({
             "removed": pruned.removed,
             "roots_removed": roots,
-            // What would come free isn't known before.
-            "freed_bytes": (!args.dry_run).then_some(pruned.freed_bytes),
+            // A dry run gives back nothing; what would come free isn't known before.
+            "freed_bytes": pruned.freed_bytes,
         }))?;
         return Ok(0);
     }
