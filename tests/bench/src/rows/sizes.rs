@@ -268,7 +268,7 @@ fn first_capture(bench: &mut Bench<'_>, tree: &Tree) {
         &work,
         Unit::Ms,
         &ours,
-        Some(("tar | zstd -1", &tar)),
+        Some(("tar and zstd -1", &tar)),
         Target::AtMost(1.5),
     );
     beside_attached(bench, tree);
