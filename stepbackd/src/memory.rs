@@ -7,7 +7,7 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code, reason = "see above")]
-mod libc {
+mod allocator {
     use nix::libc;
 
     /// To be called before there are other threads. One arena: threads have small caches of their own, and spend their
@@ -25,9 +25,9 @@ mod libc {
 
 /// Elsewhere allocators give memory back by themselves, or have no such call.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-mod libc {
+mod allocator {
     pub const fn settle() {}
     pub const fn give_back() {}
 }
 
-pub use libc::{give_back, settle};
+pub use allocator::{give_back, settle};

@@ -306,3 +306,22 @@ fn what_was_read_of_a_pack_is_mapped_until_it_is_let_go_of() {
     assert!(!mapped());
     assert_eq!(store.read(blobs[8], ObjectKind::Blob).unwrap(), text(8));
 }
+
+#[test]
+fn packs_that_cannot_be_opened_anew_are_an_error_and_not_empty() {
+    let store = sandbox();
+    let blobs = store.packed_blobs(50);
+    store.read(blobs[7], ObjectKind::Blob).unwrap();
+    let dir = store.path().join("objects/pack");
+    let aside = store.path().join("objects/aside");
+    fs::rename(&dir, &aside).unwrap();
+    // It leads nowhere, and isn't absent.
+    std::os::unix::fs::symlink("pack", &dir).unwrap();
+    assert!(store.let_go().is_err());
+    assert!(store.has(blobs[7]).is_err());
+    assert!(store.read(blobs[8], ObjectKind::Blob).is_err());
+    fs::remove_file(&dir).unwrap();
+    fs::rename(&aside, &dir).unwrap();
+    assert_eq!(store.read(blobs[8], ObjectKind::Blob).unwrap(), text(8));
+    assert!(store.has(blobs[7]).unwrap());
+}
