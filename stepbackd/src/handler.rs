@@ -28,7 +28,7 @@ use crate::root::{self, Root, Told, aside};
 use crate::unsaved;
 
 /// How long `status` waits for the events of what was written before it.
-const EVENTS_PATIENCE: Duration = Duration::from_millis(100);
+const EVENTS_PATIENCE: Duration = Duration::from_millis(50);
 
 /// The most bytes of a label, and of a command that is kept with its session: lists carry them.
 const TEXT_BYTES_MAX: usize = 4096;

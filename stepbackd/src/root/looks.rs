@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// How long one may take. A file system that answers does it in a fraction of this, also on a busy machine.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// So many may be under way at once for one root; each holds a thread until the file system answers.
 const LOOKS_MAX: usize = 32;

@@ -60,7 +60,7 @@ fn main() {
                     last = now;
                 }
             }
-            for _ in 0..3 {
+            for _ in 0..if count > 5000 { 4 } else { 8 } {
                 let start = Instant::now();
                 let report = engine
                     .execute(

@@ -1,5 +1,6 @@
 //! Staging: every wanted version made complete, with its mode, owner and attributes, before the tree is touched.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -80,15 +81,15 @@ pub(super) fn stage(
             Ok(())
         })
     })?;
-    let used: std::collections::BTreeSet<usize> =
-        wanted.iter().map(|work| ground.staging_of[&work.step]).collect();
+    let used: BTreeSet<usize> = wanted.iter().map(|work| ground.staging_of[&work.step]).collect();
+    let mut synced = BTreeSet::new();
     for index in used {
         let staging = &ground.stagings[index];
         let full = ground.full(&staging.path());
         if sync_each {
             let open = ops::open_dir(staging.dir.as_fd(), b".").at(&full)?;
             ops::sync_file("stage.fsync", &open).at(&full)?;
-        } else {
+        } else if synced.insert(Stat::of(&staging.dir).at(&full)?.dev) {
             ops::sync_file_system("stage.syncfs", staging.dir.as_fd()).at(&full)?;
         }
     }
@@ -280,22 +281,16 @@ pub(super) fn remove(
     steps: usize,
     stays: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> Result<Vec<TreePath>> {
+    let ground = &*ground;
+    which
+        .clone()
+        .into_par_iter()
+        .try_for_each(|index| empty(ground, index, steps, stays))?;
     let mut left = Vec::new();
+    let mut parents = BTreeMap::new();
     for index in which {
         let staging = &ground.stagings[index];
         let full = ground.full(&staging.path());
-        let entries = staging.dir.entries().at(&full)?;
-        entries.par_chunks(CHUNK).try_for_each(|chunk| {
-            chunk.iter().try_for_each(|(slot, kind)| {
-                let step = std::str::from_utf8(slot)
-                    .ok()
-                    .and_then(|slot| slot.parse::<usize>().ok());
-                if step.is_none_or(|step| step >= steps || stays(index, step)) {
-                    return Ok(());
-                }
-                remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
-            })
-        })?;
         let parent = match ground.root.open_beneath(&staging.place.parent) {
             Ok(parent) => parent,
             Err(error) if super::change::vanished(&error) => {
@@ -310,10 +305,35 @@ pub(super) fn remove(
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).at(full),
         }
+        parents.insert(&staging.place.parent, parent);
+    }
+    for (path, parent) in parents {
+        let full = ground.full(path);
         let open = ops::open_dir(parent.as_fd(), b".").at(&full)?;
         ops::sync_file("clear.fsync", &open).at(&full)?;
     }
     Ok(left)
+}
+
+/// Removes the slots of one staging directory.
+fn empty(
+    ground: &Ground<'_>,
+    index: usize,
+    steps: usize,
+    stays: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> Result<()> {
+    let staging = &ground.stagings[index];
+    let full = ground.full(&staging.path());
+    let entries = staging.dir.entries().at(&full)?;
+    entries.iter().try_for_each(|(slot, kind)| {
+        let step = std::str::from_utf8(slot)
+            .ok()
+            .and_then(|slot| slot.parse::<usize>().ok());
+        if step.is_none_or(|step| step >= steps || stays(index, step)) {
+            return Ok(());
+        }
+        remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
+    })
 }
 
 /// What is in a slot goes; a directory only when it is empty.

@@ -17,6 +17,10 @@ use crate::node::Perm;
 use crate::path::{TEMPORARY_PREFIX, TreePath};
 use crate::root::{DirHandle, FileType, Stat};
 
+/// From so many slots on there is one more staging directory, up to one for each thread: two threads that make files in
+/// one directory wait for each other.
+const LANE_SLOTS_MIN: usize = 256;
+
 /// Between which directories a rename works.
 type FileSystem = (u64, u64);
 
@@ -63,14 +67,19 @@ pub(super) fn survey(root_path: &Path, root: &DirHandle, works: &[Work]) -> Resu
         going,
         opened: BTreeMap::new(),
     };
-    let mut stagings: BTreeMap<(FileSystem, TreePath), usize> = BTreeMap::new();
+    let needs_place = |work: &Work| work.needs_slot() && work.ready.is_none();
+    let slots = works.iter().filter(|work| needs_place(work)).count();
+    let lanes = (slots / LANE_SLOTS_MIN).clamp(1, rayon::current_num_threads());
+    let mut stagings: BTreeMap<(FileSystem, TreePath, usize), usize> = BTreeMap::new();
     let mut survey = Survey::default();
     for work in works {
         surveyor.check(work)?;
-        if work.needs_slot() && work.ready.is_none() {
-            let key = surveyor.staging_parent(&work.path)?;
+        if needs_place(work) {
+            let (file_system, parent) = surveyor.staging_parent(&work.path)?;
+            // Neighbours share one: threads take works in runs.
+            let lane = survey.staging_of.len() * lanes / slots;
             let next = stagings.len();
-            let index = *stagings.entry(key).or_insert(next);
+            let index = *stagings.entry((file_system, parent, lane)).or_insert(next);
             survey.staging_of.insert(work.step, index);
         }
     }
@@ -78,7 +87,7 @@ pub(super) fn survey(root_path: &Path, root: &DirHandle, works: &[Work]) -> Resu
     places.sort_by_key(|(_, index)| *index);
     survey.generation.stagings = places
         .into_iter()
-        .map(|((_, parent), _)| staging_at(parent))
+        .map(|((_, parent, _), _)| staging_at(parent))
         .collect();
     survey.generation.opened = surveyor.opened.into_values().collect();
     Ok(survey)
