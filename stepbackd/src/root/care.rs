@@ -246,11 +246,17 @@ impl Actor {
         }
     }
 
+    /// What checkpoints and the disk tell, too, but only to who looks at all of it.
     pub(super) fn save_cache(&mut self) {
         self.cached = self.told;
-        if let Some(engine) = &self.engine
-            && let Err(e) = engine.save_cache()
-        {
+        let Some(engine) = &mut self.engine else { return };
+        if engine.is_record_behind() {
+            self.daemon.keeper.make_way(Some(&self.root.store));
+            if let Err(e) = engine.save_record(now()) {
+                tracing::debug!(root = %self.root.id, "the root's record stays behind: {e}");
+            }
+        }
+        if let Err(e) = engine.save_cache() {
             tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
         }
     }

@@ -353,17 +353,15 @@ impl Actor {
             self.went.remove();
         }
         let (path, id) = (convert::absolute(&self.root.path), self.root.id.clone());
+        if !forget {
+            self.save_cache();
+        }
         let result = match self.engine.take() {
             Some(engine) if forget_store => match engine.forget_all() {
                 Ok(deleted) => Ok(convert::deleted(path, id, deleted)),
                 Err(e) => Err(convert::failure(&e)),
             },
-            engine => {
-                if let Some(Err(e)) = engine.map(|engine| engine.save_cache()) {
-                    tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
-                }
-                Ok(self.detached(forget))
-            }
+            _ => Ok(self.detached(forget)),
         };
         answers.finish(result);
         true

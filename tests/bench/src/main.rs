@@ -79,15 +79,16 @@ fn main() {
         rows::client::measure(&mut bench);
         rows::hook::measure(&mut bench);
     }
+    if wanted("sizes") {
+        rows::sizes::measure(&mut bench, &sizes, ignored_dirs);
+    }
     if wanted("daemon") {
         rows::daemon::measure(&mut bench, &sizes, ignored_dirs);
     }
     if wanted("watching") {
         rows::daemon::watching(&mut bench);
     }
-    if wanted("sizes") {
-        rows::sizes::measure(&mut bench, &sizes, ignored_dirs);
-    }
+    tree::delete_removed();
     println!("\n{}", bench.report.markdown());
     if !quick && only.is_empty() {
         write(&bench.report, &top());

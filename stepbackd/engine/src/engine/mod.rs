@@ -144,6 +144,8 @@ pub struct Engine {
     record: RootRecord,
     /// What the copy of the record says, once this engine has written it.
     copied: Option<RootRecord>,
+    /// The root's record as the store has it; `None` when that isn't known.
+    written: Option<RootRecord>,
     path: PathBuf,
     tree: Tree,
     /// What `tree` was persisted as last.
@@ -391,6 +393,22 @@ impl Engine {
             crate::tree::cache::replace(&self.noise_file(), &self.noise.to_bytes())?;
         }
         Ok(())
+    }
+
+    /// Whether checkpoints were made since the root's record was written: for a while they alone tell of themselves.
+    #[must_use]
+    pub fn is_record_behind(&self) -> bool {
+        self.written
+            .as_ref()
+            .is_some_and(|written| *written != self.record)
+    }
+
+    /// Writes the root's record.
+    ///
+    /// # Errors
+    /// When the store can't be written.
+    pub fn save_record(&mut self, now: Time) -> Result<()> {
+        self.write_record(now)
     }
 
     /// Removes what [`Self::save_cache`] saved.

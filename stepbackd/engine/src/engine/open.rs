@@ -1,6 +1,7 @@
 //! Opening a root: its records are read from the store, damaged ones named and passed over.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ impl Engine {
             Checkpoint::load(&store, id, name, commit)
         })?;
         checkpoints.sort_by_key(|c| c.n);
-        // A crash between a checkpoint's ref and the record: the checkpoint is what the tree stood on last.
+        // The record isn't written with each checkpoint: the newest one is what the tree stood on last.
         if let Some(newest) = checkpoints.last()
             && newest.n > record.highest
         {
@@ -81,6 +82,7 @@ impl Engine {
             settings: settings.clone(),
             store: Arc::new(store),
             copied: None,
+            written: None,
             record,
             path,
             tree: Tree::new(),
@@ -146,14 +148,15 @@ impl Damage {
         Ok(all)
     }
 
-    /// Names the checkpoints up to `highest` of which only the side record is there.
+    /// Names the checkpoints of which only the side record is there. The one of the very last side record, when `highest` doesn't
+    /// know it, never was: a crash came before its ref.
     fn missing(&mut self, store: &Store, id: &str, known: &[Checkpoint], highest: u64) -> Result<()> {
         let prefix = checkpoint::refs_prefix(id);
         let damaged: Vec<u64> = self.found.iter().filter_map(|f| number(&f.what)).collect();
-        for name in store.all_refs(&side::refs_prefix(id))?.into_keys() {
-            let Some(n) = number(&name).filter(|n| *n <= highest && !damaged.contains(n)) else {
-                continue;
-            };
+        let sides = store.all_refs(&side::refs_prefix(id))?;
+        let sides: BTreeSet<u64> = sides.keys().filter_map(|name| number(name)).collect();
+        let made = highest.max(sides.last().map_or(0, |last| last.saturating_sub(1)));
+        for n in sides.range(..=made).copied().filter(|n| !damaged.contains(n)) {
             if known.binary_search_by_key(&n, |c| c.n).is_err() {
                 self.found.push(Finding {
                     what: format!("{prefix}{n}"),

@@ -16,9 +16,13 @@ use crate::rules::Rules;
 use crate::salvage;
 use crate::session;
 use crate::side::{self, Side};
-use crate::state;
+use crate::state::{self, RootRecord};
 use crate::store::{Expected, ObjectWriter, Objects, RefChange, Store, TreeEntry, write_tree};
 use crate::{oid::Oid, time::Time};
+
+/// So many checkpoints may tell of themselves alone before the root's record is written with one. Should refs of the newest
+/// get lost without a trace, this is how far their numbers may go back.
+const RECORD_EVERY: u64 = 16;
 
 impl Engine {
     /// Without hooks: the agent that `run` has started, if just one session that is open has one. Of several nobody can say
@@ -141,22 +145,27 @@ impl Engine {
             .write(&writer, &id, snapshot.side)?;
             let message = checkpoint.message(&id, self.record.modes);
             checkpoint.commit = writer.commit(snapshot.tree, &message, now)?;
-            // The checkpoint and its side record hold the tree in memory.
-            let record = self.write_record_commit(&writer, snapshot.tree, now)?;
-            let refs = [
+            let mut refs = vec![
                 (side::ref_name(&id, n), side, Expected::Any),
                 (
                     checkpoint::ref_name(&id, &checkpoint.session, n),
                     checkpoint.commit,
                     Expected::Absent,
                 ),
-                (state::ref_name(&id), record, Expected::Any),
             ];
-            let changes = refs.each_ref().map(|(name, new, expected)| RefChange {
-                name,
-                new: *new,
-                expected: *expected,
-            });
+            if self.record_is_due() {
+                // The checkpoint and its side record hold the tree in memory.
+                let record = self.write_record_commit(&writer, snapshot.tree, now)?;
+                refs.push((state::ref_name(&id), record, Expected::Any));
+            }
+            let changes: Vec<_> = refs
+                .iter()
+                .map(|(name, new, expected)| RefChange {
+                    name,
+                    new: *new,
+                    expected: *expected,
+                })
+                .collect();
             let mut refs = writer.finish_with(&changes)?;
             refs.publish()?;
             refs.publish()?;
@@ -175,7 +184,9 @@ impl Engine {
         self.note_changes(&changes, base.is_some(), now);
         self.uncovered.extend(uncovered);
         // From here on the checkpoint exists. An older record is mended when the root is opened next.
-        refs.publish_lazily()?;
+        if refs.publish_lazily()? {
+            self.written = Some(self.record.clone());
+        }
         drop(refs);
         if why.pin {
             store.set_ref(&format!("{}{n}", attach::pins_prefix(&id)), commit, Expected::Any)?;
@@ -229,12 +240,27 @@ impl Engine {
         let commit = self.write_record_commit(&writer, tree, now)?;
         writer.finish()?;
         store.set_ref(&state::ref_name(self.id()), commit, Expected::Any)?;
+        self.written = Some(self.record.clone());
         let part = salvage::constant_part(&self.record);
         if self.copied.as_ref() != Some(&part) {
             salvage::keep_copy(&store.root_dir(self.id())?, &part)?;
             self.copied = Some(part);
         }
         Ok(())
+    }
+
+    /// Whether the root's record is to be written with a checkpoint. What it says of the newest one, and that the tree stands
+    /// on it, the checkpoint itself tells when the root is opened; all else in it seldom changes.
+    fn record_is_due(&self) -> bool {
+        let Some(written) = &self.written else {
+            return true;
+        };
+        let all_but_numbers = RootRecord {
+            highest: self.record.highest,
+            position: self.record.position,
+            ..written.clone()
+        };
+        self.record.highest >= written.highest + RECORD_EVERY || self.record != all_but_numbers
     }
 
     /// `tree`: what the record keeps from being pruned.

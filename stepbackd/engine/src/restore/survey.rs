@@ -13,6 +13,7 @@ use super::journal::{Generation, Opened, StagingPlace};
 use super::ops;
 use super::place::{Sort, Work, name};
 use crate::error::{At, Error, Result};
+use crate::mounts;
 use crate::node::Perm;
 use crate::path::{TEMPORARY_PREFIX, TreePath};
 use crate::root::{DirHandle, FileType, Stat};
@@ -48,6 +49,8 @@ struct Surveyor<'a> {
     /// Directories that won't be there when all is done.
     going: HashSet<&'a TreePath>,
     opened: BTreeMap<TreePath, Opened>,
+    /// Nothing is mounted below the root: which mount a directory is on needn't be asked one by one.
+    is_one_mount: bool,
 }
 
 /// Looks at where `works` will be done.
@@ -66,6 +69,7 @@ pub(super) fn survey(root_path: &Path, root: &DirHandle, works: &[Work]) -> Resu
         dirs: HashMap::new(),
         going,
         opened: BTreeMap::new(),
+        is_one_mount: mounts::below(root_path).is_some_and(|below| below.is_empty()),
     };
     let needs_place = |work: &Work| work.needs_slot() && work.ready.is_none();
     let slots = works.iter().filter(|work| needs_place(work)).count();
@@ -262,7 +266,8 @@ impl Surveyor<'_> {
             Err(error) => return Err(error).at(full),
         };
         let stat = Stat::of(&fd).at(&full)?;
-        let file_system = (stat.dev, mount_of(&fd));
+        let mount = if self.is_one_mount { 0 } else { mount_of(&fd) };
+        let file_system = (stat.dev, mount);
         let refusal = ops::check_writable(fd.as_fd()).err();
         Ok(Some(Dir {
             stat,

@@ -65,13 +65,13 @@ impl PreparedRefs {
         })
     }
 
-    /// Makes the next one visible, for one that is mended when it gets lost: after a power loss it is the old or the new
-    /// one, whole.
+    /// Makes the next one visible, if there is one, and tells whether there was; for one that is mended when it gets lost:
+    /// after a power loss it is the old or the new one, whole.
     ///
     /// # Errors
     /// As [`Self::publish`].
-    pub fn publish_lazily(&mut self) -> Result<()> {
-        self.publish_unsynced().map(drop)
+    pub fn publish_lazily(&mut self) -> Result<bool> {
+        self.publish_unsynced().map(|path| path.is_some())
     }
 
     fn publish_unsynced(&mut self) -> Result<Option<PathBuf>> {

@@ -331,3 +331,65 @@ fn a_redo_names_nothing_that_the_operation_left_alone() {
     assert!(report.kept.is_empty(), "{report:?}");
     assert!(sandbox.root().join("large").exists());
 }
+
+/// Checkpoints between which the root's record wasn't written, and then the process dies.
+fn behind() -> Sandbox {
+    let mut sandbox = worked_on();
+    for version in 3..9 {
+        sandbox.write("a", &format!("v{version}\n"));
+        sandbox.capture();
+    }
+    assert!(sandbox.engine().is_record_behind());
+    sandbox
+}
+
+#[test]
+fn a_record_that_is_behind_is_made_good_by_the_checkpoints() {
+    for with_cache in [true, false] {
+        let mut sandbox = behind();
+        let newest = sandbox.engine().checkpoints().last().unwrap().n;
+        sandbox.reopen(with_cache);
+        assert_eq!(sandbox.engine().position(), Some(newest));
+        assert_eq!(sandbox.engine().damaged(), []);
+        assert_eq!(sandbox.capture().id, newest);
+        sandbox.write("a", "later\n");
+        assert_eq!(sandbox.capture().id, newest + 1);
+        assert_eq!(sandbox.engine().checkpoints().last().unwrap().base, Some(newest));
+        // And it is caught up with now and then, also without anybody asking for it.
+        let file = ref_file(&mut sandbox, "root");
+        let before = fs::read(&file).unwrap();
+        for version in 0..20 {
+            sandbox.write("a", &format!("w{version}\n"));
+            sandbox.capture();
+        }
+        assert_ne!(fs::read(&file).unwrap(), before);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_gets_lost_while_the_record_is_behind_is_named() {
+    let mut sandbox = behind();
+    let newest = sandbox.engine().checkpoints().last().unwrap().n;
+    let id = sandbox.engine().id().to_owned();
+    let lost = sandbox
+        .engine()
+        .store_path()
+        .join(format!("refs/checkpoints/{id}/watch/{}", newest - 1));
+    fs::remove_file(lost).unwrap();
+    sandbox.reopen(false);
+    let named = sandbox.engine().damaged().to_vec();
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].what.ends_with(&(newest - 1).to_string()), "{named:?}");
+    assert_eq!(sandbox.engine().position(), Some(newest));
+}
+
+#[test]
+fn the_number_of_a_checkpoint_that_was_dropped_is_never_given_again() {
+    let mut sandbox = behind();
+    let newest = sandbox.engine().checkpoints().last().unwrap().n;
+    let dropped = sandbox.on(|engine, cx| engine.drop_checkpoints(&[newest], false, cx));
+    dropped.unwrap();
+    sandbox.reopen(false);
+    sandbox.write("a", "new\n");
+    assert!(sandbox.capture().id > newest);
+}

@@ -39,11 +39,12 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
     sandbox.stepback(&tree.path, attach).exits(0);
     watched(sandbox, &tree.path);
     let pid = daemon.pid();
+    sandbox.wait_until_idle(pid);
     let after_attach = memory(pid);
     let allowed = (files * 100) as f64 / f64::from(1 << 20) + 20.0;
     let report = &mut bench.report;
     report.row(
-        format!("daemon's memory after attaching {size} files"),
+        format!("daemon's memory at rest, {size} files attached"),
         Unit::MiB,
         &after_attach,
         None,
@@ -70,12 +71,13 @@ fn on(bench: &mut Bench<'_>, tree: &Tree, long: bool) {
     );
     if long {
         idle(bench, pid, &size);
+        rewind::measure(bench, tree);
         storm(bench, tree, pid);
         burst(bench, tree);
-        rewind::measure(bench, tree);
+        sandbox.wait_until_idle(pid);
         let memory = memory(pid);
         bench.report.row(
-            format!("daemon's memory after all of this, {size} files"),
+            format!("daemon's memory at rest after all of this, {size} files"),
             Unit::MiB,
             &memory,
             None,

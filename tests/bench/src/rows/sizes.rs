@@ -21,10 +21,10 @@ pub fn measure(bench: &mut Bench<'_>, sizes: &[usize], ignored_dirs: usize) {
     let first = sizes.iter().copied().filter(|n| *n <= LARGE).max();
     for files in sizes {
         let tree = Tree::make(bench.sandbox, &format!("t{files}"), *files, ignored_dirs);
+        medians.push(checkpoint(bench, &tree));
         if first == Some(*files) {
             first_capture(bench, &tree);
         }
-        medians.push(checkpoint(bench, &tree));
         tree::remove(&tree.path);
     }
     let spread =
