@@ -195,6 +195,7 @@ impl Actor {
                 self.went_well(&captured.still_dirty);
                 if scope_all {
                     self.note_loss(captured.changed);
+                    self.catch_up_record();
                 }
                 let incomplete = self.watch.refused() || self.watch.unwatched().is_some();
                 if incomplete && self.indexed && self.poll.is_none() {
@@ -260,6 +261,11 @@ impl Actor {
                 let why = Why::plain(Trigger::Reconcile);
                 let _ = self.capture_as(&why, Extent::AtLast);
             }
+        }
+        if self.engine.as_ref().is_some_and(Engine::is_record_behind) {
+            let _held = self.daemon.locks.hold(&self.root.path, Reach::Own);
+            self.take_over();
+            self.catch_up_record();
         }
         self.save_cache();
         self.settle_store(true);

@@ -246,18 +246,23 @@ impl Actor {
         }
     }
 
-    /// What checkpoints and the disk tell, too, but only to who looks at all of it.
     pub(super) fn save_cache(&mut self) {
         self.cached = self.told;
-        let Some(engine) = &mut self.engine else { return };
-        if engine.is_record_behind() {
-            self.daemon.keeper.make_way(Some(&self.root.store));
-            if let Err(e) = engine.save_record(now()) {
-                tracing::debug!(root = %self.root.id, "the root's record stays behind: {e}");
-            }
-        }
-        if let Err(e) = engine.save_cache() {
+        if let Some(engine) = &self.engine
+            && let Err(e) = engine.save_cache()
+        {
             tracing::debug!(root = %self.root.id, "the cache isn't saved: {e}");
+        }
+    }
+
+    /// Brings the store's record of the root up to date. Whoever calls this holds the root: an `attach` writes it, too.
+    pub(super) fn catch_up_record(&mut self) {
+        let Some(engine) = self.engine.as_mut().filter(|engine| engine.is_record_behind()) else {
+            return;
+        };
+        self.daemon.keeper.make_way(Some(&self.root.store));
+        if let Err(e) = engine.save_record(now()) {
+            tracing::debug!(root = %self.root.id, "the root's record stays behind: {e}");
         }
     }
 

@@ -354,6 +354,7 @@ impl Actor {
         }
         let (path, id) = (convert::absolute(&self.root.path), self.root.id.clone());
         if !forget {
+            self.catch_up_record();
             self.save_cache();
         }
         let result = match self.engine.take() {
