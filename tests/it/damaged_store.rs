@@ -251,3 +251,26 @@ fn a_store_that_was_renamed_is_found_and_one_that_lost_its_objects_makes_way() {
     project.save();
     project.fsck();
 }
+
+/// What nothing changed since isn't looked at by itself; once it is found to be damaged, the disk has it still.
+#[test]
+fn what_is_found_damaged_is_written_again_from_the_disk() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.write("f", "kept\n");
+    project.attach();
+    project.settle();
+    let path = loose(&project, &object(&project, 1, "f"));
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "xx").unwrap();
+    let found = project.json(&["status", "--verify"]);
+    assert!(
+        found["root"]["warnings"].to_string().contains("store_damaged"),
+        "{found:#}"
+    );
+    stepback_tests::eventually("it is whole", std::time::Duration::from_secs(30), || {
+        let found = project.json(&["status", "--verify"]);
+        !found["root"]["warnings"].to_string().contains("store_damaged")
+    });
+    project.fsck();
+}

@@ -76,7 +76,10 @@ fn damage(findings: &[Finding]) -> Vec<Warning> {
     let warning = |message: String| Warning {
         kind: FailureKind::StoreDamaged.name().into(),
         message,
-        hint: "checkpoints that don't need it stay usable; `stepback save` records the present anew".into(),
+        hint:
+            "checkpoints that don't need it stay usable; what of it is on disk now is being written again: \
+               `stepback status --verify` in a moment shows what is left"
+                .into(),
     };
     let told = findings.iter().take(FINDINGS_MAX);
     let mut warnings: Vec<Warning> = told
@@ -387,7 +390,17 @@ impl Actor {
     }
 
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {
-        let findings = self.with_engine(progress, |engine, _| Ok(engine.verify()?))?;
+        let findings = self.with_engine(progress, |engine, _| {
+            let findings = engine.verify()?;
+            if !findings.is_empty() {
+                engine.doubt_store()?;
+            }
+            Ok(findings)
+        })?;
+        if !findings.is_empty() {
+            // What is on disk can be written again at once.
+            self.root.mailbox.everything_pending(Instant::now());
+        }
         let settled = self.root.mailbox.is_settled();
         let mut status = self.root.status(Duration::ZERO).status;
         let running = running_agents(&self.daemon, &self.root);

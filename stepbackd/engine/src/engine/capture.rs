@@ -114,11 +114,17 @@ impl Engine {
     /// known of the tree: then all that is on disk is read and written anew. After an error the tree is that of the cache.
     pub(super) fn healing<T>(&mut self, mut work: impl FnMut(&mut Self, bool) -> Result<T>) -> Result<T> {
         let mut before = None;
+        self.may_heal = true;
         let mut result = work(self, false);
+        self.may_heal = false;
         if matches!(result, Err(Error::Damaged { .. })) {
             before = Some(self.told());
             self.forget_tree();
             result = work(self, true);
+            if result.is_err() {
+                // What it says to be stored may be what is missing.
+                self.remove_cache()?;
+            }
         }
         if result.is_err() {
             self.distrust_tree(before);

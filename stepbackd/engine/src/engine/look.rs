@@ -101,6 +101,7 @@ impl Engine {
     ) -> Result<Look> {
         store.notice_lost_packs()?;
         self.wake();
+        self.compare_with_store(store)?;
         let limits = self.limits(within)?;
         let root = self.open_root()?;
         let stale = match self.refresh_rules()? {
@@ -158,6 +159,18 @@ impl Engine {
         }
         let snapshot = self.tree.persist(writer, &self.record.modes)?;
         Ok(Look { snapshot, outcome })
+    }
+
+    /// Forgets the tree in memory if the store, by the names that it lists, hasn't all that it had: then everything is read
+    /// and written anew. Asked when packs went, which maintenance does, too, and when the tree is that of the cache.
+    fn compare_with_store(&mut self, store: &Store) -> Result<()> {
+        let losses = store.pack_losses();
+        let is_due = losses != self.losses || self.memory.is_none();
+        if is_due && !self.tree.is_stored(&|oid| store.lists(oid))? {
+            self.forget_tree();
+        }
+        self.losses = losses;
+        Ok(())
     }
 
     /// Re-reads the rules from outside the tree if they changed; says what must be looked at anew because of it.

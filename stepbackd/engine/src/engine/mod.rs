@@ -144,6 +144,10 @@ pub struct Engine {
     record: RootRecord,
     /// What the copy of the record says, once this engine has written it.
     copied: Option<RootRecord>,
+    /// A damaged object that something fails by has all read and written anew.
+    may_heal: bool,
+    /// How often the store had lost packs when the tree in memory was compared with it.
+    losses: usize,
     /// The root's record as the store has it; `None` when that isn't known.
     written: Option<RootRecord>,
     path: PathBuf,
@@ -314,6 +318,17 @@ impl Engine {
     #[must_use]
     pub fn rule_notes(&self) -> Vec<String> {
         self.rules.as_ref().map(Rules::notes).unwrap_or_default()
+    }
+
+    /// Something in the store is damaged: the next look reads everything, and writes again what isn't there whole.
+    ///
+    /// # Errors
+    /// When the cache, which says what is stored, can't be removed.
+    pub fn doubt_store(&mut self) -> Result<()> {
+        let told = self.told();
+        self.remove_cache()?;
+        self.distrust_tree(Some(told));
+        Ok(())
     }
 
     /// Checks every object that this root's refs need.

@@ -82,6 +82,8 @@ impl Engine {
             settings: settings.clone(),
             store: Arc::new(store),
             copied: None,
+            may_heal: false,
+            losses: 0,
             written: None,
             record,
             path,

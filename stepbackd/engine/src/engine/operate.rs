@@ -12,7 +12,7 @@ use super::talk::{Talk, TalkEnding};
 use super::{Context, Engine, Select, Why};
 use crate::checkpoint::Trigger;
 use crate::conversation::{Mode, Outcome, SessionId, What};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, damaged_object};
 use crate::node::{Kind, Snapshot};
 use crate::path::TreePath;
 use crate::restore::{
@@ -225,28 +225,6 @@ impl Engine {
         result
     }
 
-    /// Paths of which the present bytes, that are about to be replaced, should be in the store and aren't: somebody
-    /// deleted a part of it. They are read again.
-    fn forget_what_is_lost(&mut self, store: &Store, plan: &restore::Plan) -> Result<bool> {
-        // Extras were read for this very plan, and wait in its writer.
-        let saved: Vec<_> = plan.steps.iter().filter(|step| !step.extra).collect();
-        let gone = saved
-            .par_iter()
-            .filter_map(|step| match step.from.as_ref()?.kind {
-                Kind::File(oid) | Kind::Link(oid) => match store.has(oid) {
-                    Ok(true) => None,
-                    Ok(false) => Some(Ok(&step.path)),
-                    Err(error) => Some(Err(error)),
-                },
-                _ => None,
-            })
-            .collect::<Result<Vec<_>>>()?;
-        for path in &gone {
-            self.tree.distrust(path);
-        }
-        Ok(!gone.is_empty())
-    }
-
     /// Plans files and conversations, as far as `mode` wants them.
     fn prepare_as<'a>(
         &mut self,
@@ -300,10 +278,8 @@ impl Engine {
         expected: Option<&PlanId>,
         cx: &Context<'_>,
     ) -> Result<Report> {
-        let (mut prepared, mut talk) = self.prepare_as(store, operation, mode, cx)?;
-        if self.forget_what_is_lost(store, &prepared.plan)? {
-            (prepared, talk) = self.prepare_as(store, operation, mode, cx)?;
-        }
+        let (prepared, talk) = self.prepare_as(store, operation, mode, cx)?;
+        require_saved(store, &prepared.plan)?;
         if expected.is_some_and(|id| *id != prepared.plan.id()) {
             return Err(Error::StalePlan);
         }
@@ -500,4 +476,19 @@ impl Engine {
             progress: cx.progress,
         }
     }
+}
+
+/// The present bytes that are about to be replaced must be in the store, whole, whatever became of it since they were
+/// captured. An error has all read and written anew: see [`Engine::healing`].
+fn require_saved(store: &Store, plan: &restore::Plan) -> Result<()> {
+    plan.steps
+        .par_iter()
+        // Extras were read for this very plan, and wait in its writer.
+        .filter(|step| !step.extra)
+        .try_for_each(|step| match step.from.as_ref().map(|from| from.kind) {
+            Some(Kind::File(oid) | Kind::Link(oid)) if !store.has(oid)? => {
+                Err(damaged_object(store.path(), oid, "is missing or damaged"))
+            }
+            _ => Ok(()),
+        })
 }

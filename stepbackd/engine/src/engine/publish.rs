@@ -79,14 +79,17 @@ impl Engine {
     ) -> Result<u64> {
         let n = self.record.highest + 1;
         let not_captured = self.tree.not_captured();
-        // A damaged base counts as none: the present must become a checkpoint all the same.
+        // What the base needs and the store can't give, the present may need, too: all is read and written anew, if that
+        // hasn't been done yet. Then a damaged base counts as none: the present must become a checkpoint all the same.
         let base = self
             .record
             .position
             .and_then(|n| self.checkpoint(n).ok())
             .map(|c| c.snapshot);
         let (changes, base) = match self.changes(&writer, base, snapshot) {
-            Err(Error::Damaged { .. }) if base.is_some() => (self.changes(&writer, None, snapshot)?, None),
+            Err(Error::Damaged { .. }) if base.is_some() && !self.may_heal => {
+                (self.changes(&writer, None, snapshot)?, None)
+            }
             other => (other?, base),
         };
         let counts = self.counts_of(&changes, &not_captured)?;

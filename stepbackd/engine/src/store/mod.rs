@@ -60,6 +60,7 @@ pub use verify::Finding;
 pub use writer::{LARGE_BYTES, ObjectWriter};
 
 use crate::error::{Error, Result};
+use crate::oid::Oid;
 
 /// A bare repository of ours, open. `Sync`: shared by the threads of a scan.
 #[derive(Debug)]
@@ -183,6 +184,20 @@ impl Store {
     /// When the packs can't be listed or opened.
     pub fn notice_lost_packs(&self) -> Result<()> {
         self.packs.notice_lost().map(drop)
+    }
+
+    /// How often packs that were known weren't there any more. While it stays the same, what was listed is listed.
+    #[must_use]
+    pub fn pack_losses(&self) -> usize {
+        self.packs.losses()
+    }
+
+    /// Whether an object of this name is there, good or not: a look at names alone.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn lists(&self, oid: Oid) -> Result<bool> {
+        Ok(self.packs.lists(oid) || loose::stamp(&self.objects, oid)?.is_some())
     }
 
     /// Gives back the memory into which packs were mapped.

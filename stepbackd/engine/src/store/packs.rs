@@ -45,6 +45,8 @@ pub struct Packs {
     closed: AtomicBool,
     /// Held while the packs are read through.
     checking: Mutex<()>,
+    /// How often packs that were known weren't there any more.
+    losses: AtomicUsize,
     store: PathBuf,
     view: PathBuf,
 }
@@ -140,6 +142,7 @@ impl Packs {
             read: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             checking: Mutex::default(),
+            losses: AtomicUsize::new(0),
             store: store.to_owned(),
             view: view.to_owned(),
         })
@@ -170,6 +173,9 @@ impl Packs {
 
     fn take(&self, open: &mut Open, anew: Open) {
         let same = open.packs == anew.packs;
+        if open.has_lost(&anew.packs) {
+            self.losses.fetch_add(1, Ordering::SeqCst);
+        }
         *open = anew;
         self.closed.store(false, Ordering::SeqCst);
         self.read.store(false, Ordering::SeqCst);
@@ -195,6 +201,11 @@ impl Packs {
         let anew = Open::new(&self.store, &self.view)?;
         self.take(&mut open, anew);
         Ok(())
+    }
+
+    /// How often packs that were known weren't there any more: maintenance has put others in their place, or they are lost.
+    pub fn losses(&self) -> usize {
+        self.losses.load(Ordering::SeqCst)
     }
 
     fn is_closed(&self) -> bool {

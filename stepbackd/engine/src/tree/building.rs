@@ -109,7 +109,6 @@ impl Building {
             perm: Perm::of_mode(stat.mode),
             attributes,
             racy: is_racy(i64::MIN, stat.ctime_ns, now.0),
-            distrusted: false,
             below: visit.below,
             tree,
             side,

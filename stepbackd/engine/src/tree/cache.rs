@@ -20,7 +20,7 @@ use crate::path::check_name;
 use crate::rules::Below;
 
 /// Changes with every change of the format.
-const MAGIC: &[u8] = b"stepback tree 1\n";
+const MAGIC: &[u8] = b"stepback tree 2\n";
 
 /// What a cache holds.
 #[derive(Debug)]
@@ -132,7 +132,6 @@ fn put_dir(out: &mut Vec<u8>, dir: &Dir) {
     put_perm(out, dir.perm);
     put_attributes(out, &dir.attributes);
     out.push(u8::from(dir.racy));
-    out.push(u8::from(dir.distrusted));
     out.push(match dir.below {
         Below::ByRules => 0,
         Below::All => 1,
@@ -251,7 +250,6 @@ impl<'a> Reader<'a> {
             perm: self.perm()?,
             attributes: self.attributes()?,
             racy: self.byte()? != 0,
-            distrusted: self.byte()? != 0,
             below: match self.byte()? {
                 0 => Below::ByRules,
                 1 => Below::All,

@@ -21,8 +21,6 @@ pub(super) struct Dir {
     pub attributes: Attributes,
     /// Its attributes and bits aren't to be trusted by `ctime_ns`.
     pub racy: bool,
-    /// All below is to be looked at anew.
-    pub distrusted: bool,
     /// How it is captured. One of [`Below::Exceptions`] shows only if something in it does.
     pub below: Below,
     /// Its git tree; `None` when something in it changed since.
@@ -156,14 +154,6 @@ impl Dir {
             .binary_search_by(|entry| (*entry.name).cmp(name))
             .ok()
             .map(|at| &self.entries[at])
-    }
-
-    pub fn entry_mut(&mut self, name: &[u8]) -> Option<&mut Entry> {
-        let at = self
-            .entries
-            .binary_search_by(|entry| (*entry.name).cmp(name))
-            .ok()?;
-        Some(&mut self.entries[at])
     }
 
     /// What stands at a path below.

@@ -203,7 +203,7 @@ impl Walk<'_> {
         want.whole |= building.whole;
         let old = match item.old {
             Some(Slot::Dir(old)) => {
-                let known = old.ino == stat.ino && old.below == below && !old.distrusted;
+                let known = old.ino == stat.ino && old.below == below;
                 // One that is looked at whole is entered when it is opened.
                 want.whole =
                     want.whole || !known || (building.list && !self.cx.watch.enter(&full(), stat.ino));

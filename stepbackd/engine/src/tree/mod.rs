@@ -29,8 +29,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rayon::prelude::*;
+
 use crate::error::Result;
 use crate::node::{CommonModes, Node, NotCaptured, Perm, Snapshot};
+use crate::oid::Oid;
 use crate::path::TreePath;
 use crate::progress::Progress;
 use crate::root::DirHandle;
@@ -109,7 +112,6 @@ pub struct Tree {
     depth: usize,
     /// Ignore files aren't known, or an error ended a look half-way: the next look is at everything.
     incomplete: bool,
-    distrusted: BTreeSet<TreePath>,
     /// What the side trees were written with.
     common: Option<CommonModes>,
     linked: Linked,
@@ -131,7 +133,6 @@ impl Tree {
             root: Some(cached.root),
             depth: cached.depth,
             incomplete: true,
-            distrusted: BTreeSet::new(),
             common: cached.common,
             linked: Linked::default(),
         })
@@ -157,7 +158,6 @@ impl Tree {
     pub fn scan(&mut self, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
         cx.rules.begin_scan();
         cx.progress.begin(self.files());
-        self.distrusted.clear();
         self.not_saved();
         let everything = Want {
             whole: true,
@@ -181,8 +181,7 @@ impl Tree {
             return self.scan(cx);
         }
         self.not_saved();
-        let distrusted = std::mem::take(&mut self.distrusted);
-        let mut wanted: BTreeSet<TreePath> = distrusted.union(dirty).cloned().collect();
+        let mut wanted = dirty.clone();
         wanted.extend(self.linked.always().cloned());
         let (mut outcome, linked) = self.look(Want::of(&wanted), cx)?;
         self.linked.note(Some(&wanted), &linked);
@@ -434,33 +433,32 @@ impl Tree {
         found
     }
 
-    /// Forgets what is known at and below a path, so that the next update reads it anew.
-    pub fn distrust(&mut self, path: &TreePath) {
-        self.distrusted.insert(path.clone());
-        let Some(root) = &mut self.root else { return };
-        let mut dir = root;
-        for part in path.parts() {
-            match dir.entry_mut(part).map(|entry| &mut entry.slot) {
-                Some(Slot::Dir(below)) => dir = below,
-                Some(Slot::File(file) | Slot::Link(file)) => {
-                    file.racy = true;
-                    return;
-                }
-                _ => return,
-            }
+    /// Whether all that is known to be stored is: `holds` is asked for each object.
+    ///
+    /// # Errors
+    /// The first one of `holds`.
+    pub fn is_stored(&self, holds: &(dyn Fn(Oid) -> Result<bool> + Sync)) -> Result<bool> {
+        let mut dirs: Vec<&Dir> = self.root.as_deref().into_iter().collect();
+        let mut at = 0;
+        while at < dirs.len() {
+            let below = dirs[at].dirs();
+            at += 1;
+            dirs.extend(below.map(|(_, dir)| dir));
         }
-        let mut stack: Vec<&mut Dir> = vec![dir];
-        while let Some(dir) = stack.pop() {
-            dir.distrusted = true;
-            dir.racy = true;
-            for entry in &mut dir.entries {
-                match &mut entry.slot {
-                    Slot::Dir(dir) => stack.push(dir),
-                    Slot::File(file) | Slot::Link(file) => file.racy = true,
-                    _ => {}
-                }
-            }
-        }
+        let lost = dirs.par_iter().find_map_any(|dir| {
+            let entries = dir.entries.iter().filter_map(|entry| match &entry.slot {
+                Slot::File(file) | Slot::Link(file) if !file.unsaved => Some(file.oid),
+                _ => None,
+            });
+            let own = [dir.tree, dir.side]
+                .into_iter()
+                .flatten()
+                .filter(|_| !dir.unsaved);
+            own.chain(entries)
+                .map(holds)
+                .find(|held| !matches!(held, Ok(true)))
+        });
+        lost.unwrap_or(Ok(true))
     }
 }
 

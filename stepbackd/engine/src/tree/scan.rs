@@ -263,7 +263,7 @@ impl Walk<'_> {
         let stat = handle.stat_self().map_err(unreadable)?;
         let old = visit.old.as_deref();
         let want = &visit.want;
-        let known = old.filter(|old| old.ino == stat.ino && old.below == visit.below && !old.distrusted);
+        let known = old.filter(|old| old.ino == stat.ino && old.below == visit.below);
         let mut whole = want.whole || known.is_none();
         let mut list = want.list || known.is_some_and(|known| self.cargo_toggles(known, want, handle));
         let mut listed = Vec::new();

@@ -1,13 +1,15 @@
 //! Parts of a store go or rot: what is damaged is named, everything else goes on, and no present bytes are lost.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stepback_engine::Error;
 use stepback_engine::checkpoint::Trigger;
-use stepback_engine::engine::{Operation, Select, Why};
+use stepback_engine::engine::{Operation, Scope, Select, Why};
+use stepback_engine::oid::{ObjectKind, Oid};
+use stepback_engine::path::TreePath;
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, fsck};
 
 /// Enough files for a first capture to go into a pack.
 fn many() -> Sandbox {
@@ -188,4 +190,122 @@ fn a_damaged_checkpoint_can_be_dropped() {
     assert!(sandbox.engine().damaged().is_empty() && sandbox.engine().verify().unwrap().is_empty());
     sandbox.execute(&Operation::Rewind(None)).unwrap();
     assert_eq!(sandbox.read("d0/f0").as_deref(), Some("v1 0\n"));
+}
+
+/// The loose object of these bytes.
+fn loose(sandbox: &mut Sandbox, bytes: &[u8]) -> PathBuf {
+    let hex = Oid::of(ObjectKind::Blob, bytes).to_string();
+    let objects = sandbox.engine().store_path().join("objects");
+    objects.join(&hex[..2]).join(&hex[2..])
+}
+
+/// What may become of an object's file.
+const DAMAGES: [fn(&Path); 4] = [
+    |file| fs::remove_file(file).unwrap(),
+    |file| overwrite(file, b""),
+    |file| overwrite(file, b"garbage"),
+    |file| {
+        let bytes = fs::read(file).unwrap();
+        overwrite(file, &bytes[..bytes.len() / 2]);
+    },
+];
+
+fn overwrite(file: &Path, bytes: &[u8]) {
+    fs::remove_file(file).unwrap();
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn what_an_operation_replaces_is_written_again_if_its_object_is_damaged() {
+    let huge = "0123456789abcdef".repeat(300_000);
+    for precious in ["precious\n", &huge] {
+        for (damage, with_restart) in DAMAGES.into_iter().zip([false, true, false, true]) {
+            for replaced in [true, false] {
+                let mut sandbox = Sandbox::with(|root| {
+                    fs::write(root.join("a"), "old a\n").unwrap();
+                    if replaced {
+                        fs::write(root.join("f"), "old\n").unwrap();
+                    }
+                });
+                sandbox.write("f", precious);
+                sandbox.capture();
+                let object = loose(&mut sandbox, precious.as_bytes());
+                damage(&object);
+                if with_restart {
+                    sandbox.reopen(true);
+                }
+                let before = sandbox.picture();
+                sandbox.rewind(1);
+                assert_eq!(sandbox.read("f").as_deref(), replaced.then_some("old\n"));
+                sandbox.execute(&Operation::Redo).unwrap();
+                assert_eq!(sandbox.picture(), before);
+                fsck(sandbox.engine().store_path());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restored_path_is_written_again_if_its_object_is_damaged() {
+    for damage in DAMAGES {
+        let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "old\n").unwrap());
+        sandbox.write("f", "precious\n");
+        sandbox.capture();
+        damage(&loose(&mut sandbox, b"precious\n"));
+        let path = TreePath::new(b"f").unwrap();
+        sandbox
+            .execute(&Operation::Restore(Select::Number(1), vec![path]))
+            .unwrap();
+        assert_eq!(sandbox.read("f").as_deref(), Some("old\n"));
+        sandbox.execute(&Operation::Redo).unwrap();
+        assert_eq!(sandbox.read("f").as_deref(), Some("precious\n"));
+    }
+}
+
+/// A checkpoint of one edit relies on all that didn't change.
+#[test]
+fn an_edit_after_packs_went_has_everything_written_again() {
+    for with_restart in [false, true] {
+        let mut sandbox = many();
+        sandbox.engine().save_cache().unwrap();
+        for pack in newest_packs(&mut sandbox) {
+            fs::remove_file(pack).unwrap();
+        }
+        if with_restart {
+            sandbox.reopen(true);
+        }
+        sandbox.write("d0/f0", "edited\n");
+        let scope = Scope::Paths([TreePath::new(b"d0/f0").unwrap()].into());
+        let n = sandbox
+            .on(|engine, cx| engine.capture(scope, &Why::plain(Trigger::Auto), cx))
+            .unwrap()
+            .id;
+        let before = sandbox.picture();
+        edit_all(&sandbox, 7);
+        sandbox.rewind(n);
+        assert_eq!(sandbox.picture(), before);
+    }
+}
+
+#[test]
+fn a_lost_object_of_an_unchanged_file_is_written_again_after_a_restart() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "kept\n").unwrap());
+    fs::remove_file(loose(&mut sandbox, b"kept\n")).unwrap();
+    sandbox.reopen(true);
+    sandbox.capture();
+    assert_eq!(sandbox.engine().verify().unwrap(), []);
+}
+
+#[test]
+fn what_verify_finds_damaged_is_written_again_by_the_next_look() {
+    for damage in DAMAGES {
+        let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "kept\n").unwrap());
+        sandbox.engine().save_cache().unwrap();
+        damage(&loose(&mut sandbox, b"kept\n"));
+        assert_ne!(sandbox.engine().verify().unwrap(), []);
+        sandbox.engine().doubt_store().unwrap();
+        assert_eq!(sandbox.engine().current(), Some(1));
+        assert!(!sandbox.capture().created);
+        assert_eq!(sandbox.engine().verify().unwrap(), []);
+    }
 }

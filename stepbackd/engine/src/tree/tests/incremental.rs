@@ -288,17 +288,6 @@ fn paths_below_nothing_known_are_found() {
 }
 
 #[test]
-fn distrusted_paths_are_read_again() {
-    let mut at = Fixture::new();
-    at.write("d/f", "1");
-    at.age("d/f");
-    at.capture_all();
-    at.tree.distrust(&TreePath::new(b"d").unwrap());
-    at.write("d/f", "2");
-    assert!(at.update(&[]).changed);
-}
-
-#[test]
 fn a_write_through_one_name_is_one_through_all() {
     let mut at = Fixture::new();
     at.write("a/x", "one");
