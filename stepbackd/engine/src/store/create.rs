@@ -8,11 +8,13 @@ use crate::error::{At, Error, Result};
 use crate::oid::{ObjectKind, Oid};
 
 use super::files::{self, OBJECT_MODE, TempFile};
-use super::{Store, deflate, lock, loose};
+use super::{LARGE_BYTES, Store, deflate, large, lock, loose};
 
 /// git works by this, should anyone use it here; libgit2 never reads it. No reflogs, no automatic maintenance, no hooks
-/// from elsewhere.
-const CONFIG: &str = "\
+/// from elsewhere. Large files aren't stored as differences: those can't be read in pieces.
+fn config() -> String {
+    format!(
+        "\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true
@@ -20,11 +22,15 @@ const CONFIG: &str = "\
 \tlogAllRefUpdates = false
 \thooksPath = /dev/null
 \tfsync = all
+\tbigFileThreshold = {LARGE_BYTES}
 [gc]
 \tauto = 0
 [maintenance]
 \tauto = false
-";
+"
+    )
+}
+
 const HEAD: &str = "ref: refs/heads/main\n";
 
 /// Makes whatever is missing. The configuration comes last: with it, the store is complete.
@@ -52,7 +58,7 @@ pub fn create(dir: &Path) -> Result<()> {
     }
     files::sync_dir(&dir.join("objects"))?;
     files::replace(&dir.join("HEAD"), HEAD.as_bytes())?;
-    files::replace(&dir.join("config"), CONFIG.as_bytes())
+    files::replace(&dir.join("config"), config().as_bytes())
 }
 
 /// Writes `HEAD` anew when it has gone: it is the same in every store, and git takes none without it for a repository.
@@ -130,6 +136,7 @@ pub fn remove_half_made(store: &Store) -> Result<()> {
             }
         }
     }
+    large::remove_aside(&store.private)?;
     files::remove(&store.dir.join("packed-refs.lock"))?;
     remove_ref_locks(&store.dir.join("refs"))
 }

@@ -2,9 +2,10 @@
 //! outlives the lock that keeps writers away.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,8 +18,8 @@ use nix::unistd::Pid;
 
 use crate::error::{At, Error, Result};
 
-use super::Store;
 use super::lock::ExclusiveLock;
+use super::{LARGE_BYTES, Store};
 
 /// More of what git says isn't kept, in bytes.
 const SAID_BYTES_MAX: u64 = 64 * 1024;
@@ -119,6 +120,8 @@ pub struct Git<'a> {
     lock: File,
     /// It may take so long.
     limit: Duration,
+    /// Another directory of objects: what is there isn't packed.
+    aside: Option<OsString>,
     /// Programs before git on the command line.
     before: Vec<String>,
 }
@@ -143,6 +146,7 @@ impl<'a> Git<'a> {
             interrupt,
             lock: alone.file().at(store.path())?,
             limit: limit_for(store.known_bytes(), urgency),
+            aside: None,
             before: Vec::new(),
         };
         let deadly = ["setpriv", "--pdeathsig", "KILL"];
@@ -156,6 +160,20 @@ impl<'a> Git<'a> {
             }
         }
         Ok(git)
+    }
+
+    /// Has it pack nothing that is in this directory of objects, when it is run with `--local`.
+    pub fn leave(&mut self, aside: &Path) {
+        // In quotes, so that a colon doesn't end it.
+        let mut quoted = vec![b'"'];
+        for byte in aside.as_os_str().as_bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                quoted.push(b'\\');
+            }
+            quoted.push(*byte);
+        }
+        quoted.push(b'"');
+        self.aside = Some(OsString::from_vec(quoted));
     }
 
     fn finds(&self, name: &str) -> Option<PathBuf> {
@@ -210,16 +228,22 @@ impl<'a> Git<'a> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
         self.clean(&mut command);
+        command.envs(
+            self.aside
+                .as_ref()
+                .map(|aside| ("GIT_ALTERNATE_OBJECT_DIRECTORIES", aside)),
+        );
         command.arg("--git-dir").arg(self.store.path());
+        let large = format!("core.bigFileThreshold={LARGE_BYTES}");
         for setting in [
             "core.fsmonitor=false",
             "core.hooksPath=/dev/null",
             "safe.directory=*",
             "core.fsync=all",
-            // So much memory, one thread, and no search for deltas in what is larger than source code gets.
+            // So much memory, one thread, and no deltas of what is to be read in pieces.
             "pack.windowMemory=128m",
             "pack.threads=1",
-            "core.bigFileThreshold=32m",
+            &large,
             "repack.writeBitmaps=false",
         ] {
             command.args(["-c", setting]);

@@ -1,17 +1,15 @@
 //! Loose objects: one file each, read with every check, so that a damaged one is an error and never a hang.
 
-use std::fs::{File, Metadata};
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs::Metadata;
+use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-use flate2::{Decompress, FlushDecompress, Status};
-use sha1::{Digest, Sha1};
 
 use crate::error::{At, Error, Result};
 use crate::oid::{ObjectKind, Oid};
 
 use super::files;
+use super::inflate::{Contents, Fault, Stream};
 
 /// The longest header: `commit`, a space, twenty digits, NUL.
 const HEADER_MAX: usize = 32;
@@ -42,23 +40,6 @@ impl Stamp {
     }
 }
 
-/// What went wrong while a loose object was read.
-#[derive(Debug)]
-pub enum Fault {
-    /// The object isn't what its name says, and how.
-    Damaged(String),
-    /// The system refused something.
-    System(Error),
-    /// The caller's writer failed.
-    Sink(io::Error),
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::System(error)
-    }
-}
-
 /// Where a loose object is, below `objects`.
 pub fn path(objects: &Path, oid: Oid) -> PathBuf {
     let hex = oid.to_string();
@@ -78,7 +59,6 @@ pub fn stamp(objects: &Path, oid: Oid) -> Result<Option<Stamp>> {
 /// A loose object being read.
 pub struct Loose {
     stream: Stream,
-    hasher: Sha1,
     /// As the header says.
     pub kind: ObjectKind,
     /// Bytes of the contents, as the header says.
@@ -102,13 +82,8 @@ impl Loose {
             return Err(Fault::Damaged("isn't a regular file".into()));
         }
         let room = usize::try_from(meta.len().clamp(512, 64 << 10)).expect("at most 64 KiB");
-        let file = BufReader::with_capacity(room, file);
-        let mut stream = Stream {
-            file,
-            inflater: Decompress::new(true),
-            ended: false,
-            path,
-        };
+        let file = BufReader::with_capacity(room, file.take(u64::MAX));
+        let mut stream = Stream::new(file, path);
         let mut header = Vec::with_capacity(HEADER_MAX);
         let (kind, size) = loop {
             let mut byte = [0];
@@ -123,42 +98,16 @@ impl Loose {
             }
             header.push(byte[0]);
         };
-        let mut hasher = Sha1::new();
-        hasher.update(kind.header(size));
-        Ok(Some(Self {
-            stream,
-            hasher,
-            kind,
-            size,
-        }))
+        Ok(Some(Self { stream, kind, size }))
     }
 
     /// Hands on the contents in pieces. Whether they were good is known only when this returns.
-    pub fn copy(mut self, oid: Oid, to: &mut dyn Write) -> Result<u64, Fault> {
-        let room = usize::try_from(self.size.clamp(1, 64 << 10)).expect("at most 64 KiB");
-        let mut piece = vec![0; room];
-        let mut left = self.size;
-        loop {
-            let read = self.stream.read(&mut piece)?;
-            if read == 0 {
-                break;
-            }
-            left = left
-                .checked_sub(read as u64)
-                .ok_or_else(|| Fault::Damaged("is longer than it says".into()))?;
-            self.hasher.update(&piece[..read]);
-            to.write_all(&piece[..read]).map_err(Fault::Sink)?;
+    pub fn copy(self, oid: Oid, to: &mut dyn Write) -> Result<u64, Fault> {
+        let mut end = Contents::new(self.stream, self.kind, self.size).copy(oid, to)?;
+        match end.is_at_end()? {
+            true => Ok(self.size),
+            false => Err(Fault::Damaged("has bytes behind its end".into())),
         }
-        if left > 0 {
-            return Err(Fault::Damaged("is truncated".into()));
-        }
-        if !self.stream.file.fill_buf().at(&self.stream.path)?.is_empty() {
-            return Err(Fault::Damaged("has bytes behind its end".into()));
-        }
-        if Oid(self.hasher.finalize().into()) != oid {
-            return Err(Fault::Damaged("has other contents than its name says".into()));
-        }
-        Ok(self.size)
     }
 
     /// The whole contents.
@@ -167,40 +116,6 @@ impl Loose {
         let mut body = Vec::with_capacity(usize::try_from(room).expect("at most 16 MiB"));
         self.copy(oid, &mut body)?;
         Ok(body)
-    }
-}
-
-/// A zlib stream of which the end must be seen: contents without their checksum aren't whole.
-struct Stream {
-    file: BufReader<File>,
-    inflater: Decompress,
-    ended: bool,
-    path: PathBuf,
-}
-
-impl Stream {
-    /// Some of the contents; 0 only at the end of a whole stream.
-    fn read(&mut self, into: &mut [u8]) -> Result<usize, Fault> {
-        while !self.ended {
-            let input = self.file.fill_buf().at(&self.path)?;
-            let at_end = input.is_empty();
-            let (taken, given) = (self.inflater.total_in(), self.inflater.total_out());
-            let status = self
-                .inflater
-                .decompress(input, into, FlushDecompress::None)
-                .map_err(|_| Fault::Damaged("isn't a good zlib stream".into()))?;
-            let taken = usize::try_from(self.inflater.total_in() - taken).expect("at most the buffer");
-            let given = usize::try_from(self.inflater.total_out() - given).expect("at most the buffer");
-            self.file.consume(taken);
-            self.ended = status == Status::StreamEnd;
-            if given > 0 {
-                return Ok(given);
-            }
-            if at_end && !self.ended {
-                return Err(Fault::Damaged("is truncated".into()));
-            }
-        }
-        Ok(0)
     }
 }
 

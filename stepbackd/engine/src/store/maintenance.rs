@@ -29,7 +29,16 @@ const ROOM_LEFT_PERCENT: u64 = 5;
 const PACKED_WHOLE: &str = "packed-whole";
 
 /// How git folds loose objects and small packs.
-const FOLD: &[&str] = &["repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"];
+const FOLD: &[&str] = &[
+    "repack",
+    "--geometric=2",
+    "--local",
+    "-d",
+    "-q",
+    "--no-write-bitmap-index",
+];
+/// How git packs everything anew.
+const REPACK: &[&str] = &["repack", "-a", "--local", "-d", "-q", "--no-write-bitmap-index"];
 
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +69,7 @@ impl Store {
     /// # Errors
     /// When a directory can't be read.
     pub fn wants_folding(&self) -> Result<bool> {
-        Ok(self.loose_objects()? >= LOOSE_MAX
+        Ok(self.has_many_loose()?
             || self.pack_sizes()?.len() >= PACKS_MAX
             || self.loose_refs()? >= LOOSE_REFS_MAX)
     }
@@ -106,7 +115,7 @@ impl Store {
         }
         let before = self.disk_bytes()?;
         let done = match git {
-            Some(git) => self.pack_by_git(&Git::new(self, git, path, alone, interrupt, urgency)?, how),
+            Some(git) => self.pack_by_git(Git::new(self, git, path, alone, interrupt, urgency)?, how),
             None => self.pack_alone(how, interrupt),
         };
         if done.is_err() {
@@ -145,27 +154,31 @@ impl Store {
         }
     }
 
-    fn pack_by_git(&self, git: &Git<'_>, how: Thoroughness) -> Result<()> {
+    fn pack_by_git(&self, mut git: Git<'_>, how: Thoroughness) -> Result<()> {
         self.pack_refs()?;
         // Loose objects first: that needs no room, and the new pack doesn't take them in.
         let pruned = git.run(&["prune", "--expire=now"]);
         if let Err(Error::Damaged { .. }) = pruned {
             // A ref can't be read: what is unreachable isn't known, but what is there can be folded all the same.
             self.require_room(Thoroughness::Fold)?;
+            let aside = self.set_large_aside()?;
+            git.leave(aside.path());
             git.run(FOLD)?;
             return pruned;
         }
         pruned?;
         match self.require_room(how) {
             Err(Error::NoRoom { free, .. }) if how == Thoroughness::Full => {
-                self.require_room_for_reachable(git, free)?
+                self.require_room_for_reachable(&git, free)?
             }
             other => other?,
         }
+        let aside = self.set_large_aside()?;
+        git.leave(aside.path());
         match how {
             Thoroughness::Fold => git.run(FOLD),
             Thoroughness::Full => {
-                git.run(&["repack", "-a", "-d", "-q", "--no-write-bitmap-index"])?;
+                git.run(REPACK)?;
                 // Everything that refs need was found, so a half of a pack is needed by nobody.
                 create::remove_torn_packs(&self.pack_dir())?;
                 files::replace(&self.private.join(PACKED_WHOLE), b"")
@@ -177,6 +190,7 @@ impl Store {
     fn require_room_for_reachable(&self, git: &Git<'_>, free: u64) -> Result<()> {
         let said = git.ask(&["rev-list", "--disk-usage", "--objects", "--all"])?;
         let reachable: u64 = said.trim().parse().unwrap_or(u64::MAX);
+        let reachable = reachable.saturating_sub(self.large_loose_sum()?);
         // A delta whose base goes is written as a whole.
         let needed = reachable
             .saturating_add(reachable / 8)
@@ -207,6 +221,7 @@ impl Store {
             Thoroughness::Fold => self.small_packs()?,
         };
         let loose = files::disk_bytes(&self.objects)? - files::disk_bytes(&self.pack_dir())?;
+        let loose = loose.saturating_sub(self.large_loose_sum()?);
         let (free, _) = size::free_and_all(&self.dir)?;
         self.has_room(packs + loose + self.room_left()?, free)
     }
@@ -228,6 +243,12 @@ impl Store {
             }
         }
         Ok(sizes)
+    }
+
+    /// Whether there are many that would be packed.
+    fn has_many_loose(&self) -> Result<bool> {
+        let count = self.loose_objects()?;
+        Ok(count >= LOOSE_MAX && count.saturating_sub(self.large_loose()?.len()) >= LOOSE_MAX)
     }
 
     fn loose_objects(&self) -> Result<usize> {

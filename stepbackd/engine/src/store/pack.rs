@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use flate2::Crc;
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc, CrcWriter};
 use sha1::{Digest, Sha1};
 
 use crate::error::{At, Result};
@@ -102,6 +103,34 @@ impl PackWriter {
             offset: self.end,
         });
         self.end += object.bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends a blob that isn't in it yet, of `size` bytes, which `copy` writes: it isn't held whole.
+    pub fn append_blob(
+        &mut self,
+        oid: Oid,
+        size: u64,
+        copy: impl FnOnce(&mut dyn Write) -> Result<u64>,
+    ) -> Result<()> {
+        let path = self.file.get_ref().path().to_owned();
+        let mut header = Vec::new();
+        push_header(ObjectKind::Blob, size, &mut header);
+        let mut out = CrcWriter::new(&mut self.file);
+        out.write_all(&header).at(&path)?;
+        let mut encoder = ZlibEncoder::new(out, Compression::new(1));
+        if copy(&mut encoder)? != size {
+            return Err(io::Error::from(io::ErrorKind::InvalidData)).at(path);
+        }
+        encoder.try_finish().at(&path)?;
+        let bytes = header.len() as u64 + encoder.total_out();
+        let crc = encoder.finish().at(&path)?.crc().sum();
+        self.entries.push(Entry {
+            oid,
+            crc,
+            offset: self.end,
+        });
+        self.end += bytes;
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,10 @@ use rayon::prelude::*;
 use crate::error::{At, Error, Result, damaged_object};
 use crate::oid::{ObjectKind, Oid};
 
+use super::inflate::Fault;
 use super::loose::Stamp;
+use super::packed_blob::{self, PackedBlob};
+use super::writer::LARGE_BYTES;
 use super::{files, pack};
 
 /// So many objects that were read and found good are remembered, at about 30 bytes each.
@@ -314,7 +318,15 @@ impl Packs {
         if self.checked.fetch_add(1, Ordering::SeqCst) == CHECK_EACH_MAX {
             self.check_whole()?;
         }
-        Ok(self.sound.load(Ordering::SeqCst) || self.read(oid)?.is_some())
+        if self.sound.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        match self.copy_blob(oid, &mut io::sink()) {
+            Ok(found) => Ok(found.is_some()),
+            Err(Fault::Damaged(how)) => Err(damaged_object(&self.store, oid, &how)),
+            Err(Fault::System(error)) => Err(error),
+            Err(Fault::Sink(error)) => Err(error).at(&self.store),
+        }
     }
 
     /// Whether a pack that is known has such an object, good or not.
@@ -352,17 +364,61 @@ impl Packs {
                         "has other contents than its name says",
                     ));
                 }
-                let mut good = self.good();
-                if good.len() >= GOOD_MAX {
-                    good.clear();
-                }
-                good.insert(oid);
-                drop(good);
+                self.was_good(oid);
                 Ok(Some((kind, object.data().to_vec())))
             }
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
             Err(error) => Err(self.damaged(oid, &error)),
         }
+    }
+
+    fn was_good(&self, oid: Oid) {
+        let mut good = self.good();
+        if good.len() >= GOOD_MAX {
+            good.clear();
+        }
+        good.insert(oid);
+    }
+
+    /// Hands a blob on, a large one in pieces; its size in bytes. Whether it was good is known only when this returns. An
+    /// object of another kind is checked, but not handed on. `None` when no pack has it, new packs included.
+    pub fn copy_blob(&self, oid: Oid, to: &mut dyn Write) -> Result<Option<(ObjectKind, u64)>, Fault> {
+        self.reopen()?;
+        let mut to = Counted { to, bytes: 0 };
+        match self.noting_new_packs(oid, || self.copy_once(oid, &mut to)) {
+            // As in `read`; but what was handed on can't be taken back.
+            Err(fault) if to.bytes == 0 && !matches!(fault, Fault::Sink(_)) => match self.notice_lost()? {
+                true => self.copy_once(oid, &mut to),
+                false => Err(fault),
+            },
+            done => done,
+        }
+    }
+
+    fn copy_once(&self, oid: Oid, to: &mut dyn Write) -> Result<Option<(ObjectKind, u64)>, Fault> {
+        if let Some((ObjectKind::Blob, size)) = self.header_once(oid)?
+            && size > LARGE_BYTES
+        {
+            let in_pack = |fault| match fault {
+                Fault::Damaged(how) => Fault::Damaged(format!("{how}, in its pack")),
+                other => other,
+            };
+            match packed_blob::open(&self.view.join("pack"), oid).map_err(in_pack)? {
+                PackedBlob::Whole(contents, size) => {
+                    contents.copy(oid, to).map_err(in_pack)?;
+                    self.was_good(oid);
+                    return Ok(Some((ObjectKind::Blob, size)));
+                }
+                PackedBlob::Delta => {}
+            }
+        }
+        let Some((kind, body)) = self.read_once(oid)? else {
+            return Ok(None);
+        };
+        if kind == ObjectKind::Blob {
+            to.write_all(&body).map_err(Fault::Sink)?;
+        }
+        Ok(Some((kind, body.len() as u64)))
     }
 
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
@@ -404,6 +460,24 @@ impl Packs {
             oid,
             &format!("is damaged in its pack ({})", error.message()),
         )
+    }
+}
+
+/// Counts what was handed on.
+struct Counted<'a> {
+    to: &'a mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 

@@ -9,7 +9,8 @@ use crate::error::{At, Error, Result, damaged_object};
 use crate::oid::{ObjectKind, Oid};
 
 use super::Store;
-use super::loose::{self, Fault, Loose, Stamp};
+use super::inflate::Fault;
+use super::loose::{self, Loose, Stamp};
 use super::object::{TreeEntry, parse_tree};
 
 /// So many verified loose objects are remembered, at about 64 bytes each.
@@ -112,24 +113,45 @@ impl Store {
         }
     }
 
-    /// Writes a blob's bytes to `to` and returns how many: a loose blob in pieces, a packed one whole. Verified only
-    /// when this returns, so what was written must not be used before.
+    /// Writes a blob's bytes to `to` and returns how many; a large one in pieces, unless a pack has it as a delta. Verified
+    /// only when this returns, so what was written must not be used before.
     ///
     /// # Errors
     /// [`Error::Damaged`] as [`Store::read`]; an error of `to` comes back as [`Error::Io`] with an empty path, as only
     /// the caller knows where it writes.
     pub fn copy_blob(&self, oid: Oid, to: &mut dyn Write) -> Result<u64> {
-        if let Ok(Some(object)) = Loose::open(&self.objects, oid) {
-            self.check_kind(oid, object.kind, ObjectKind::Blob)?;
-            return match object.copy(oid, to) {
-                Ok(size) => Ok(size),
-                Err(Fault::Sink(error)) => Err(error).at(""),
-                Err(fault) => Err(damaged_object(&self.dir, oid, &self.damage(fault)?)),
-            };
+        let damage = match self.open_loose(oid) {
+            Ok(Some(object)) => {
+                self.check_kind(oid, object.kind, ObjectKind::Blob)?;
+                return object.copy(oid, to).or_else(|fault| self.failed_copy(oid, fault));
+            }
+            Ok(None) => "is missing".to_owned(),
+            Err(fault) => self.damage(fault)?,
+        };
+        match self.packs.copy_blob(oid, to) {
+            Ok(Some((kind, size))) => self.check_kind(oid, kind, ObjectKind::Blob).map(|()| size),
+            Ok(None) => Err(damaged_object(&self.dir, oid, &damage)),
+            Err(fault) => self.failed_copy(oid, fault),
         }
-        let body = self.read(oid, ObjectKind::Blob)?;
-        to.write_all(&body).at("")?;
-        Ok(body.len() as u64)
+    }
+
+    /// A loose object to be handed on in pieces. What was handed on can't be taken back: so where a pack has the object as
+    /// well, this is read through before.
+    fn open_loose(&self, oid: Oid) -> Result<Option<Loose>, Fault> {
+        match Loose::open(&self.objects, oid)? {
+            Some(object) if self.packs.lists(oid) => {
+                object.copy(oid, &mut std::io::sink())?;
+                Loose::open(&self.objects, oid)
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn failed_copy(&self, oid: Oid, fault: Fault) -> Result<u64> {
+        match fault {
+            Fault::Sink(error) => Err(error).at(""),
+            fault => Err(damaged_object(&self.dir, oid, &self.damage(fault)?)),
+        }
     }
 
     /// Size of a blob in bytes, from its header; the contents aren't read, so they aren't verified.

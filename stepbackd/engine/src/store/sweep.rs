@@ -49,11 +49,12 @@ impl Store {
             }
             Thoroughness::Fold => rewritten.clear(),
         }
-        let small = |oid: &Oid| {
-            let metadata = loose::path(&self.objects, *oid).metadata();
-            metadata.is_ok_and(|metadata| metadata.len() <= LARGE_BYTES)
-        };
-        let folded: Vec<Oid> = loose.into_iter().filter(small).collect();
+        let mut folded = Vec::with_capacity(loose.len());
+        for oid in loose {
+            if self.large_loose_bytes(oid)?.is_none() {
+                folded.push(oid);
+            }
+        }
         let mut wanted: BTreeMap<Oid, ObjectKind> = BTreeMap::new();
         for oid in folded.iter().chain(rewritten.values().flatten()) {
             if let Some(kind) = reached.get(oid) {
@@ -86,6 +87,10 @@ impl Store {
         let mut pack = PackWriter::new(&dir)?;
         for (oid, kind) in wanted {
             interrupt.check()?;
+            if *kind == ObjectKind::Blob && self.blob_size(*oid)? > LARGE_BYTES {
+                pack.append_blob(*oid, self.blob_size(*oid)?, |to| self.copy_blob(*oid, to))?;
+                continue;
+            }
             let body = self.read(*oid, *kind)?;
             pack.append(&Packed::new(*oid, *kind, &body).at(&dir)?)?;
         }
@@ -125,7 +130,8 @@ impl Store {
         Ok(reached)
     }
 
-    fn loose_names(&self) -> Result<Vec<Oid>> {
+    /// All loose objects.
+    pub(super) fn loose_names(&self) -> Result<Vec<Oid>> {
         let mut found = Vec::new();
         for fan_out in files::names(&self.objects)? {
             if fan_out.len() != 2 {

@@ -4,6 +4,7 @@ mod ahead;
 mod damage;
 #[cfg(feature = "fault-points")]
 mod faults;
+mod large;
 mod leftovers;
 mod objects;
 mod refs;
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Store, encode_tree, loose};
+use super::{LARGE_BYTES, Store, encode_tree, loose};
 use crate::oid::{ObjectKind, Oid};
 use crate::time::Time;
 
