@@ -28,7 +28,7 @@ const PACK_HEADER_BYTES: u64 = 12;
 /// How a blob stands in a pack.
 pub enum PackedBlob {
     /// As a whole: its contents.
-    Whole(Contents, u64),
+    Whole(Box<Contents>, u64),
     /// As the difference to another object.
     Delta,
 }
@@ -145,7 +145,7 @@ fn open_at(pack: &Path, offset: u64) -> Result<Option<PackedBlob>, Fault> {
         3 => {
             let stream = Stream::new(file, pack.to_owned());
             let contents = Contents::new(stream, ObjectKind::Blob, size);
-            Ok(Some(PackedBlob::Whole(contents, size)))
+            Ok(Some(PackedBlob::Whole(Box::new(contents), size)))
         }
         6 | 7 => Ok(Some(PackedBlob::Delta)),
         _ => Err(Fault::Damaged("is no blob where it is said to be".into())),

@@ -287,15 +287,21 @@ impl Packs {
         synced
     }
 
-    /// libgit2 looks for new packs by itself when none that it knows has the object.
-    fn noting_new_packs<T>(&self, oid: Oid, read: impl FnOnce() -> T) -> T {
-        let known = self.lists(oid);
-        let result = read();
+    /// Reads something of an object in packs that are known. libgit2 would look for new ones by itself when none of them has
+    /// it; nobody would notice later that such a one has gone. So it is done here before.
+    fn in_known_packs<T, E: From<Error>>(
+        &self,
+        oid: Oid,
+        read: impl FnOnce() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
         self.read.store(true, Ordering::SeqCst);
-        if !known {
-            self.unsure();
+        if !self.lists(oid) {
+            self.refresh()?;
+            if !self.lists(oid) {
+                return Ok(None);
+            }
         }
-        result
+        read()
     }
 
     fn good(&self) -> MutexGuard<'_, HashSet<Oid>> {
@@ -338,7 +344,7 @@ impl Packs {
     /// A whole object, verified. `None` when no pack has it, new packs included.
     pub fn read(&self, oid: Oid) -> Result<Option<(ObjectKind, Vec<u8>)>> {
         self.reopen()?;
-        match self.noting_new_packs(oid, || self.read_once(oid)) {
+        match self.in_known_packs(oid, || self.read_once(oid)) {
             // Maintenance may have put a new pack in the place of one that was known and not yet opened.
             Err(error) => match self.notice_lost()? {
                 true => self.read_once(oid),
@@ -385,7 +391,7 @@ impl Packs {
     pub fn copy_blob(&self, oid: Oid, to: &mut dyn Write) -> Result<Option<(ObjectKind, u64)>, Fault> {
         self.reopen()?;
         let mut to = Counted { to, bytes: 0 };
-        match self.noting_new_packs(oid, || self.copy_once(oid, &mut to)) {
+        match self.in_known_packs(oid, || self.copy_once(oid, &mut to)) {
             // As in `read`; but what was handed on can't be taken back.
             Err(fault) if to.bytes == 0 && !matches!(fault, Fault::Sink(_)) => match self.notice_lost()? {
                 true => self.copy_once(oid, &mut to),
@@ -424,7 +430,7 @@ impl Packs {
     /// Kind and size without reading the contents, so unverified. `None` when no pack has it.
     pub fn header(&self, oid: Oid) -> Result<Option<(ObjectKind, u64)>> {
         self.reopen()?;
-        match self.noting_new_packs(oid, || self.header_once(oid)) {
+        match self.in_known_packs(oid, || self.header_once(oid)) {
             Err(error) => match self.notice_lost()? {
                 true => self.header_once(oid),
                 false => Err(error),

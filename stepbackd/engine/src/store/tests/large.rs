@@ -219,6 +219,24 @@ fn a_long_offset_is_followed() {
 }
 
 #[test]
+fn a_pack_that_came_and_went_since_the_store_was_opened_holds_nothing() {
+    let sandbox = sandbox();
+    let (first, second) = (text(1), text(2));
+    pack(&sandbox, &[(blob(&first), &first)]);
+    let store = Store::open(sandbox.path()).unwrap();
+    let late = pack(&sandbox, &[(blob(&second), &second)]);
+    assert_eq!(store.read(blob(&second), ObjectKind::Blob).unwrap(), second);
+    for file in [late.with_extension("idx"), late] {
+        fs::remove_file(file).unwrap();
+    }
+    let writer = store.writer();
+    writer.put(ObjectKind::Blob, &second).unwrap();
+    writer.finish().unwrap();
+    let fresh = Store::open(sandbox.path()).unwrap();
+    assert_eq!(fresh.read(blob(&second), ObjectKind::Blob).unwrap(), second);
+}
+
+#[test]
 fn where_the_loose_form_is_damaged_the_packed_one_is_handed_on() {
     for body in [large(), text(90)] {
         let store = sandbox();
