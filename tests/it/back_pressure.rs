@@ -35,7 +35,7 @@ fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
     let daemon = sandbox.daemon();
     let pid = daemon.pid();
     let project = sandbox.project("p");
-    let mib = number_from("STEPBACK_MIB", 128);
+    let mib = number_from("STEPBACK_MIB", 64);
     // Half of it text that compresses well, half noise.
     project.sh(&format!(
         "head -c {half}M /dev/urandom > noise; yes 'a line of some text' | head -c {half}M > text; cat noise text > big\n\
