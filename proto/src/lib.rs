@@ -23,8 +23,9 @@
 //!
 //! Hello and request have to be there within 30 s; while many connections wait for theirs, the one that has been silent
 //! for longest is closed before. 128 requests are served at once, further ones fail with [`FailureKind::Busy`], but for
-//! [`Verb::Ping`] and [`Verb::Shutdown`], which have a few places more. The daemon reads nothing after the request:
-//! closing the connection gives the request up. What only reads, waits or scans ends then; an operation that has begun
+//! [`Verb::Status`], [`Verb::Roots`] and [`Verb::Hook`], which have 32 places more, and [`Verb::Ping`] and
+//! [`Verb::Shutdown`], which have 8 more than those. [`Verb::Watch`] has 64 places of its own. The daemon reads nothing
+//! after the request: closing the connection gives the request up. What only reads, waits or scans ends then; an operation that has begun
 //! to change files is brought to its end.
 //!
 //! Which items a verb answers with, and which [`Reply`] comes last, stands with each [`Verb`]. Items come as they are

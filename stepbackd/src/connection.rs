@@ -61,10 +61,28 @@ pub struct Introduced {
     request: Request,
 }
 
+/// What a request needs of the places of those that are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// One of the usual ones, for a while.
+    Usual,
+    /// To be heard before work is at stake. It ends soon, whatever a file system does.
+    Urgent,
+    /// To be heard always. It is answered at once.
+    Short,
+    /// To stay until the client hangs up.
+    Follower,
+}
+
 impl Introduced {
-    /// Whether the request is answered at once, whatever else goes on.
-    pub fn is_short(&self) -> bool {
-        matches!(self.request.verb, Verb::Ping | Verb::Shutdown)
+    /// What its request needs.
+    pub fn needs(&self) -> Needs {
+        match self.request.verb {
+            Verb::Ping | Verb::Shutdown => Needs::Short,
+            Verb::Status { verify: false } | Verb::Roots | Verb::Hook(_) => Needs::Urgent,
+            Verb::Watch => Needs::Follower,
+            _ => Needs::Usual,
+        }
     }
 }
 
@@ -178,11 +196,14 @@ pub async fn serve(
 /// # Errors
 /// When the client doesn't take it within `patience`.
 pub async fn refuse(mut introduced: Introduced, patience: Duration) -> Result<(), Ended> {
-    let failure = convert::fail(
-        FailureKind::Busy,
-        "the daemon serves as many clients as it can",
-        "try again later",
-    );
+    let (message, hint) = match introduced.needs() {
+        Needs::Follower => (
+            "as many clients follow what happens as the daemon can serve",
+            "end one of them (`stepback watch`)",
+        ),
+        _ => ("the daemon serves as many clients as it can", "try again later"),
+    };
+    let failure = convert::fail(FailureKind::Busy, message, hint);
     within(patience, introduced.writer.send(&Answer::Failed(failure))).await
 }
 

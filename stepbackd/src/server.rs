@@ -4,6 +4,8 @@
 //! says nothing keeps nobody out who does. When too many are being introduced, the one that has been silent for longest
 //! has to go.
 
+mod places;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -15,15 +17,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::places::Places;
 use crate::connection;
 use crate::daemon::Daemon;
 
 /// Requests that are served at once; further ones are told `busy`.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Places beyond those for requests that are answered at once (who are you, end): a daemon that is full can still be asked
-/// and stopped.
-const SHORT_MAX: usize = 8;
+/// Those beside them that follow what happens, until they hang up.
+pub const FOLLOWERS_MAX: usize = 64;
 
 /// Connections that may be without a whole request at once; those beyond wait in the socket's queue for a moment.
 const INTRODUCTIONS_MAX: usize = 128;
@@ -51,6 +53,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 pub struct Limits {
     /// Requests that are served at once.
     pub connections: usize,
+    /// Clients that follow what happens.
+    pub followers: usize,
     /// For hello and request together.
     pub patience: Duration,
 }
@@ -59,6 +63,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: CONNECTIONS_MAX,
+            followers: FOLLOWERS_MAX,
             patience: PATIENCE,
         }
     }
@@ -91,8 +96,7 @@ pub async fn serve(
     patience_at_end: Duration,
 ) {
     let tasks = TaskTracker::new();
-    let served = Arc::new(Semaphore::new(limits.connections));
-    let short = Arc::new(Semaphore::new(SHORT_MAX));
+    let places = Places::new(limits);
     let large = Arc::new(Semaphore::new(LARGE_MAX));
     let mut hall = Hall::new();
     let mut refusals = Seldom::default();
@@ -123,7 +127,7 @@ pub async fn serve(
             break;
         };
         let (daemon, large) = (Arc::clone(&daemon), Arc::clone(&large));
-        let (served, short) = (Arc::clone(&served), Arc::clone(&short));
+        let places = places.clone();
         tasks.spawn(async move {
             let introduction = connection::introduce(stream, large, limits.patience);
             let introduced = match guest.leaves.run_until_cancelled(introduction).await {
@@ -132,15 +136,9 @@ pub async fn serve(
                 None => return tracing::debug!("a silent connection made room"),
             };
             drop(guest);
-            let place = served
-                .try_acquire_owned()
-                .or_else(|full| match introduced.is_short() {
-                    true => short.try_acquire_owned(),
-                    false => Err(full),
-                });
-            let ended = match place {
-                Ok(permit) => connection::serve(daemon, introduced, permit).await,
-                Err(_) => connection::refuse(introduced, REFUSAL_PATIENCE).await,
+            let ended = match places.take(introduced.needs()) {
+                Some(place) => connection::serve(daemon, introduced, place).await,
+                None => connection::refuse(introduced, REFUSAL_PATIENCE).await,
             };
             if let Err(e) = ended {
                 tracing::debug!("a connection ended early: {e}");

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use stepback_tests::{Project, Sandbox, eventually_some, finish, pause};
+use stepback_proto::{Answer, Failure, FailureKind, Hello, PROTOCOL, Reply, Request, Verb, Welcome, frame};
+use stepback_tests::{Project, Sandbox, eventually, eventually_some, finish, pause};
 
 use crate::hooks::{begin, call};
 
@@ -127,4 +128,73 @@ fn what_daemon_and_hook_both_tell_is_one_gap() {
     );
     let gaps = project.status()["gaps"].as_array().unwrap().len();
     assert_eq!(gaps, 1, "{:#}", project.status()["gaps"]);
+}
+
+/// Says `busy` to so many requests at the daemon's socket, and takes all after them; how many those are.
+fn busy(
+    sandbox: &Sandbox,
+    refused: usize,
+) -> (UnixListener, impl Fn(&UnixListener, usize) -> Vec<Verb> + use<>) {
+    let listener = UnixListener::bind(sandbox.dir().join("run/stepback/stepbackd.sock")).unwrap();
+    let serve = move |listener: &UnixListener, requests: usize| -> Vec<Verb> {
+        let serve = |n: usize| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _: Hello = frame::read(&mut stream).unwrap().unwrap();
+            let welcome = Welcome {
+                protocol: PROTOCOL,
+                version: "1".into(),
+                pid: std::process::id(),
+            };
+            frame::write(&mut stream, &welcome).unwrap();
+            let request: Request = frame::read(&mut stream).unwrap().unwrap();
+            let answer = if n < refused {
+                Answer::Failed(Failure {
+                    kind: FailureKind::Busy,
+                    message: "no room".into(),
+                    hint: "try again later".into(),
+                })
+            } else {
+                Answer::Done(Reply::Empty)
+            };
+            frame::write(&mut stream, &answer).unwrap();
+            request.verb
+        };
+        (0..requests).map(serve).collect()
+    };
+    (listener, serve)
+}
+
+#[test]
+fn a_daemon_that_has_no_room_is_asked_again() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let (listener, serve) = busy(&sandbox, 3);
+    let serving = thread::spawn(move || serve(&listener, 4));
+    call(&project, &["claude-code"], &before(&project, "rm a"));
+    eventually("it was asked again", DEADLINE, || serving.is_finished());
+    let told = serving.join().unwrap();
+    assert!(told.iter().all(|verb| matches!(verb, Verb::Hook(_))), "{told:?}");
+    assert!(!sandbox.state().join("unsaved").exists(), "it was told");
+}
+
+#[test]
+fn a_status_that_a_daemon_has_no_room_for_says_that_it_is_not_known() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.attach();
+    project.stepback(&["daemon", "stop"]).exits(0);
+    let (listener, serve) = busy(&sandbox, usize::MAX);
+    let serving = thread::spawn(move || serve(&listener, 2));
+    let said = project.stepback(&["status"]).exits(1);
+    let first = format!(
+        "not known whether {} is protected: no room\n",
+        project.path.display()
+    );
+    assert_eq!(said.text(), first);
+    let said = project.stepback(&["doctor"]).exits(1).text();
+    assert!(said.contains("daemon: no room"), "{said}");
+    assert!(said.contains("end clients that stay for long"), "{said}");
+    serving.join().unwrap();
 }

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stepback_proto::{HookEvent, Request, SAVE_PATIENCE, UNSAVED_DIR, Unsaved, Verb};
+use stepback_proto::{FailureKind, HookEvent, Request, SAVE_PATIENCE, UNSAVED_DIR, Unsaved, Verb};
 
 use crate::agents::{self, Agent, Told};
 use crate::app::App;
 use crate::connection::Probe;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
 use crate::place;
 use crate::service;
 use crate::whole;
@@ -21,6 +23,8 @@ use crate::whole;
 const PAYLOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a daemon may take when nothing has to be waited for.
 const DAEMON_PATIENCE: Duration = Duration::from_millis(40);
+/// How long until one that has no room is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// The most bytes of a payload that are read. Tools' answers can be large; a larger one is no event.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
@@ -97,22 +101,37 @@ fn tell(app: &App, mut told: Told) -> Option<()> {
     let agent = told.hook.agent.clone();
     // Nor is one woken that sleeps behind a socket of systemd's.
     let endpoint = app.endpoint.with_patience(greeting);
-    let asked = match service::look(&endpoint, &app.environment) {
-        Ok(Probe::Absent) => return None,
-        Ok(Probe::Ready(mut connection)) => {
-            connection.end_by(began + greeting.max(answer));
-            let request = Request {
-                place: place.clone().into(),
-                verb: Verb::Hook(Box::new(told.hook)),
-            };
-            connection.ask(&request, &mut |_| Ok(())).is_ok()
+    let request = Request {
+        place: place.clone().into(),
+        verb: Verb::Hook(Box::new(told.hook)),
+    };
+    let until = began + greeting.max(answer);
+    let asked = loop {
+        match ask(app, &endpoint, &request, until) {
+            Ok(None) => return None,
+            Ok(Some(())) => break true,
+            Err(e) if e.kind() == FailureKind::Busy && Instant::now() + BUSY_PAUSE < until => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            Err(_) => break false,
         }
-        Ok(Probe::WrongVersion(_)) | Err(_) => false,
     };
     if saves && !asked {
         return leave_note(app.endpoint.state(), &agent, &place, began.elapsed());
     }
     Some(())
+}
+
+/// Tells it to the daemon, which has to answer until then; `None` when there is no daemon.
+fn ask(app: &App, endpoint: &Endpoint, request: &Request, until: Instant) -> Result<Option<()>> {
+    match service::look(endpoint, &app.environment)? {
+        Probe::Absent => Ok(None),
+        Probe::Ready(mut connection) => {
+            connection.end_by(until);
+            connection.ask(request, &mut |_| Ok(())).map(|_| Some(()))
+        }
+        Probe::WrongVersion(welcome) => Err(Error::WrongVersion(welcome)),
+    }
 }
 
 /// For the daemon, when it can be asked again: an agent goes on, and nothing was saved.

@@ -1,11 +1,11 @@
 //! `stepback status`
 
 use jiff::Timestamp;
-use stepback_proto::{Item, Reply, RootState, Status, Verb};
+use stepback_proto::{FailureKind, Item, Reply, RootState, Status, Verb};
 
 use crate::app::App;
 use crate::error::{Error, Result, numbered};
-use crate::render::path::shown;
+use crate::render::path::{one_line, shown};
 use crate::render::{json, status};
 
 /// Say whether this directory is protected, and what isn't covered.
@@ -57,7 +57,7 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// What to say of the directory when the error is that no daemon can be had.
+/// What to say of the directory when the error is that no daemon can be had, or none that has room.
 fn unprotected(app: &App, error: &Error) -> Result<Option<String>> {
     Ok(match error {
         Error::Absent { .. } | Error::NotStarted { .. } => {
@@ -68,6 +68,12 @@ fn unprotected(app: &App, error: &Error) -> Result<Option<String>> {
             "not protected: the daemon{} doesn't answer\n",
             numbered(*pid)
         )),
+        // It answers, so it runs; but whether it watches this directory it didn't say.
+        Error::Told(failure) if failure.kind == FailureKind::Busy => {
+            let place = shown(&app.place()?.into());
+            let why = one_line(&failure.message);
+            Some(format!("not known whether {place} is protected: {why}\n"))
+        }
         _ => None,
     })
 }

@@ -9,7 +9,7 @@ mod roots;
 
 use std::time::Duration;
 
-use stepback_proto::{DaemonInfo, Reply, Verb};
+use stepback_proto::{DaemonInfo, FailureKind, Reply, Verb};
 
 use crate::app::App;
 use crate::connection::Probe;
@@ -97,6 +97,10 @@ impl Outcome {
 
     fn error(&mut self, severity: Severity, error: &Error) {
         let hint = match error.hint() {
+            // Whoever looks for what is wrong wants to know who takes its places.
+            _ if matches!(error, Error::Told(failure) if failure.kind == FailureKind::Busy) => {
+                "end clients that stay for long, or try again: `ps x | grep stepback` lists them".to_owned()
+            }
             hint if hint.is_empty() => "see `stepback daemon logs`".to_owned(),
             hint => hint,
         };

@@ -281,43 +281,66 @@ fn the_slow_are_closed() {
 #[test]
 fn too_many_at_once_are_told_so() {
     let server = Server::start(Limits {
-        connections: 2,
+        connections: 0,
         ..Limits::default()
     });
-    let follow = || {
+    let label = None;
+    assert_eq!(
+        server.failure("/", Verb::Save { label, pin: false }),
+        FailureKind::Busy
+    );
+    let verify = Verb::Status { verify: true };
+    assert_eq!(server.failure("/", verify), FailureKind::Busy);
+    // It still says who it is, and what it watches.
+    for verb in [Verb::Ping, Verb::Roots, Verb::Status { verify: false }] {
+        assert!(matches!(server.ask("/", verb), Answer::Done(_)));
+    }
+}
+
+#[test]
+fn those_that_follow_take_no_place_of_others() {
+    let server = Server::start(Limits {
+        connections: 1,
+        followers: 2,
+        ..Limits::default()
+    });
+    let mut follower = server.introduced();
+    let place = PathBuf::from("/").into();
+    let verb = Verb::Watch;
+    frame::write(&mut follower, &Request { place, verb }).unwrap();
+    let mut held = vec![follower];
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // Whether another one is refused. One that isn't hears of nothing.
+    let mut is_full = || {
+        assert!(Instant::now() < deadline, "there is room for ever");
         let mut follower = server.introduced();
         let place = PathBuf::from("/").into();
-        frame::write(
-            &mut follower,
-            &Request {
-                place,
-                verb: Verb::Watch,
-            },
-        )
-        .unwrap();
+        let verb = Verb::Watch;
+        frame::write(&mut follower, &Request { place, verb }).unwrap();
         follower
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        match frame::read(&mut follower) {
+            Ok(Some(Answer::Failed(failure))) => failure.kind == FailureKind::Busy,
+            _ => {
+                held.push(follower);
+                false
+            }
+        }
     };
-    let mut held = vec![follow(), follow()];
-    let deadline = Instant::now() + Duration::from_secs(10);
-    // Their requests may still be on the way.
-    let is_served =
-        || !matches!(server.ask("/", Verb::Roots), Answer::Failed(f) if f.kind == FailureKind::Busy);
-    while is_served() {
-        assert!(Instant::now() < deadline, "there is room for ever");
-        // One that came at the same moment as that question was refused for it.
-        held.push(follow());
-    }
-    assert_eq!(server.failure("/", Verb::Roots), FailureKind::Busy);
-    // It still says who it is.
-    assert!(matches!(
-        server.ask("/", Verb::Ping),
-        Answer::Done(Reply::Daemon(_))
-    ));
-    drop(held);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !is_served() {
-        assert!(Instant::now() < deadline, "room never came back");
-    }
+    while !is_full() {}
+    let label = None;
+    assert_eq!(
+        server.failure("/", Verb::Save { label, pin: false }),
+        FailureKind::NotAttached
+    );
+    assert!(held.len() <= 3, "{}", held.len());
+    held.clear();
+    let label = None;
+    assert_eq!(
+        server.failure("/", Verb::Save { label, pin: false }),
+        FailureKind::NotAttached
+    );
 }
 
 #[test]
