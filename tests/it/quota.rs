@@ -449,3 +449,46 @@ fn what_a_detached_root_holds_is_named_and_costs_no_other_its_history() {
     project.settle();
     assert_eq!(project.ids().len(), 13, "none of the small ones had to go");
 }
+
+/// On a full disk no store can be packed anew beside itself: packs of which nothing is needed go at once, and the others are
+/// written anew one by one.
+#[test]
+fn on_a_full_disk_what_is_dropped_is_given_back() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.dir().join("state");
+    let Some(_mount) = Mount::tmpfs(&sandbox, &state, "size=40m,mode=700") else {
+        return;
+    };
+    sandbox.configure("settle_ms = 20\n[quota]\nfree = \"0\"\n");
+    let project = sandbox.project("p");
+    let write = |round: u64| {
+        for i in 0..200 {
+            project.write(&format!("f{i}"), random_bytes(1_000 * round + i, 20_000));
+        }
+    };
+    write(0);
+    project.attach();
+    let mut round = 0;
+    loop {
+        round += 1;
+        assert!(round < 20, "the disk never became full");
+        write(round);
+        if project.stepback(&["save"]).code() != 0 {
+            break;
+        }
+    }
+    let used = bytes_on_disk(&project.store());
+    let dropped = project.json(&["drop", "2", "3", "4", "-y"]);
+    let freed = dropped["freed_bytes"].as_u64().unwrap();
+    assert!(freed > 11 << 20, "{dropped}");
+    assert!(used - bytes_on_disk(&project.store()) > 11 << 20);
+    project.fsck();
+    // It goes on.
+    let saved = project.save();
+    assert!(project.show(saved, "f7") == random_bytes(1_000 * round + 7, 20_000));
+    assert!(project.show(1, "f7") == random_bytes(7, 20_000));
+    assert_eq!(
+        project.json(&["status", "--verify"])["root"]["warnings"],
+        serde_json::json!([])
+    );
+}

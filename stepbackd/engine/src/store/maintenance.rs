@@ -114,9 +114,21 @@ impl Store {
             self.ahead.settle(true)?;
         }
         let before = self.disk_bytes()?;
-        let done = match git {
+        let pack = || match git {
             Some(git) => self.pack_by_git(Git::new(self, git, path, alone, interrupt, urgency)?, how),
             None => self.pack_alone(how, interrupt),
+        };
+        let done = match pack() {
+            Err(Error::NoRoom { .. }) if how == Thoroughness::Full => {
+                let free = || Ok(size::free_and_all(&self.dir)?.0);
+                match self.give_back_by_pack(&free, interrupt) {
+                    Ok(true) => files::replace(&self.private.join(PACKED_WHOLE), b""),
+                    // There may be room now; or it says how much is needed.
+                    Ok(false) => pack(),
+                    Err(error) => Err(error),
+                }
+            }
+            other => other,
         };
         if done.is_err() {
             // A failure must not leave more than there was.

@@ -24,6 +24,8 @@ mod loose;
 mod maintenance;
 mod object;
 mod pack;
+mod pack_by_pack;
+mod pack_index;
 mod packed_blob;
 mod packed_refs;
 mod packs;

@@ -1,7 +1,7 @@
 //! Writes one pack and its index (git's formats, version 2 each). Objects come whole, each once, in any order.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use flate2::write::ZlibEncoder;
@@ -132,6 +132,44 @@ impl PackWriter {
         });
         self.end += bytes;
         Ok(())
+    }
+
+    /// Appends an object that stands in another pack: its header made anew, and `rest` as it is.
+    pub fn append_from(&mut self, oid: Oid, header: &[u8], rest: &mut dyn BufRead) -> Result<()> {
+        let offset = self.end;
+        let mut crc = Crc::new();
+        self.write(header, &mut crc)?;
+        loop {
+            let piece = match rest.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.at(self.file.get_ref().path())?,
+            };
+            if piece.is_empty() {
+                break;
+            }
+            self.write(piece, &mut crc)?;
+            let taken = piece.len();
+            rest.consume(taken);
+        }
+        self.entries.push(Entry {
+            oid,
+            crc: crc.sum(),
+            offset,
+        });
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8], crc: &mut Crc) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.at(self.file.get_ref().path())?;
+        crc.update(bytes);
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Where the next object begins.
+    pub const fn end(&self) -> u64 {
+        self.end
     }
 
     /// Ends pack and index; both durable but not yet under their names.

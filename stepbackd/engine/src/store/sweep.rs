@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::path::Path;
 
-use crate::error::{At, Error, Result};
+use crate::error::{At, Result};
 use crate::oid::{ObjectKind, Oid};
 
 use super::git::Interrupt;
 use super::maintenance::{PACKS_MAX, Thoroughness};
 use super::object::{MODE_GITLINK, MODE_TREE, TreeEntry};
 use super::pack::{PackWriter, Packed};
+use super::pack_index::Index;
 use super::writer::LARGE_BYTES;
 use super::{Store, files, loose};
 
 /// Reachable objects.
-type Reached = HashMap<Oid, ObjectKind>;
+pub(super) type Reached = HashMap<Oid, ObjectKind>;
 
 impl Store {
     /// Removes what no ref reaches and gathers loose objects in a pack; with them all packs but the largest when they are
@@ -64,10 +64,7 @@ impl Store {
         let name = self.write_pack(&wanted, interrupt)?;
         // What is in the new pack goes: from here on it is soon done.
         for stem in rewritten.keys().filter(|stem| Some(*stem) != name.as_ref()) {
-            // The index first: half a pack is no pack.
-            for ending in ["idx", "rev", "pack"] {
-                files::remove(&self.pack_dir().join(stem).with_extension(ending))?;
-            }
+            self.remove_pack(stem)?;
         }
         folded
             .iter()
@@ -100,7 +97,11 @@ impl Store {
         Ok(Some(name))
     }
 
-    fn reached(&self, interrupt: &Interrupt) -> Result<Reached> {
+    /// What refs reach.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`](crate::Error::Cancelled); when a ref is broken, or an object on the way to others can't be read.
+    pub(super) fn reached(&self, interrupt: &Interrupt) -> Result<Reached> {
         let mut reached = Reached::new();
         let mut tasks: Vec<(Oid, ObjectKind)> = self
             .refs("refs/")?
@@ -153,26 +154,9 @@ impl Store {
             if path.extension().is_some_and(|it| it == "idx")
                 && let Some(stem) = path.file_stem()
             {
-                packs.insert(stem.to_owned(), self.index_names(&path)?);
+                packs.insert(stem.to_owned(), Index::read(&self.dir, &path)?.names().collect());
             }
         }
         Ok(packs)
-    }
-
-    /// The names in an index of version 2: behind the header and 256 counts, of which the last is that of all.
-    fn index_names(&self, path: &Path) -> Result<Vec<Oid>> {
-        const NAMES_AT: usize = 8 + 256 * 4;
-        let bytes = std::fs::read(path).at(path)?;
-        let damaged = || Error::Damaged {
-            store: self.path().to_owned(),
-            what: format!("{} isn't an index of a pack", path.display()),
-        };
-        if !bytes.starts_with(b"\xfftOc\0\0\0\x02") {
-            return Err(damaged());
-        }
-        let count = bytes.get(NAMES_AT - 4..NAMES_AT).ok_or_else(damaged)?;
-        let count = u32::from_be_bytes(count.try_into().map_err(|_| damaged())?) as usize;
-        let names = bytes.get(NAMES_AT..NAMES_AT + count * 20).ok_or_else(damaged)?;
-        Ok(names.chunks_exact(20).filter_map(Oid::from_slice).collect())
     }
 }

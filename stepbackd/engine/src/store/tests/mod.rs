@@ -7,6 +7,7 @@ mod faults;
 mod large;
 mod leftovers;
 mod objects;
+mod pack_by_pack;
 mod refs;
 mod speed;
 mod trees;
