@@ -8,6 +8,8 @@ mod large;
 mod leftovers;
 mod objects;
 mod pack_by_pack;
+#[cfg(feature = "fault-points")]
+mod pack_by_pack_faults;
 mod refs;
 mod speed;
 mod trees;

@@ -24,7 +24,7 @@ const BLOB: usize = 10_000;
 const MIB: u64 = 1 << 20;
 
 /// A pack of 60 blobs, of which a ref reaches so many; those and the others.
-fn mixed(store: &Sandbox, seed: u64, kept: usize) -> (Vec<Oid>, Vec<Oid>) {
+pub(super) fn mixed(store: &Sandbox, seed: u64, kept: usize) -> (Vec<Oid>, Vec<Oid>) {
     let before = store.packs().len();
     let writer = store.writer();
     let mut blobs: Vec<Oid> = (0..60)
@@ -54,7 +54,7 @@ fn hold(store: &Sandbox, name: &str, blobs: &[Oid]) {
 }
 
 /// As on a disk of which so many bytes are free now.
-fn give_back(store: &Store, free: u64) -> Result<bool> {
+pub(super) fn give_back(store: &Store, free: u64) -> Result<bool> {
     let _alone = store.lock_exclusive()?;
     let before = store.disk_bytes()?;
     store.give_back_by_pack(
@@ -68,7 +68,7 @@ fn bytes_of_packs(store: &Sandbox) -> u64 {
     store.packs().iter().map(size).sum()
 }
 
-fn assert_kept(store: &Store, kept: &[Oid]) {
+pub(super) fn assert_kept(store: &Store, kept: &[Oid]) {
     for store in [store, &Store::open(store.path()).unwrap()] {
         for oid in kept {
             store.read(*oid, ObjectKind::Blob).unwrap();
@@ -78,7 +78,7 @@ fn assert_kept(store: &Store, kept: &[Oid]) {
     assert_clean(store);
 }
 
-fn assert_gone(store: &Store, gone: &[Oid]) {
+pub(super) fn assert_gone(store: &Store, gone: &[Oid]) {
     for oid in gone {
         assert!(!store.has(*oid).unwrap(), "{oid}");
     }
