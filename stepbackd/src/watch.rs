@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `root` | the watches of one root |
 //! | `inotify` | the source on Linux |
+//! | `mount_events` | that something was mounted or unmounted |
 //! | `portable` | the source elsewhere: the only file that names notify |
 //! | `told` | what a source tells |
 //! | `taken` | when nothing was left to be told |
@@ -16,6 +17,8 @@
 mod filesystem;
 #[cfg(target_os = "linux")]
 mod inotify;
+#[cfg(target_os = "linux")]
+mod mount_events;
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 mod room;
@@ -31,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 
+use stepback_engine::mounts::Mounts;
 use stepback_engine::path::{DOT_GIT, TreePath, is_temporary};
 use stepback_engine::time::Time;
 
@@ -64,6 +68,8 @@ struct Shared {
     roots: RwLock<HashMap<PathBuf, Arc<Mailbox>>>,
     silent: RwLock<Silent>,
     taken: Arc<Taken>,
+    /// As they were seen last.
+    mounts: Mutex<Mounts>,
 }
 
 /// Who watches what. Nothing that may wait is done while it is locked.
@@ -98,6 +104,7 @@ impl Watcher {
             roots: RwLock::default(),
             silent: RwLock::default(),
             taken: Arc::new(Taken::new(now())),
+            mounts: Mutex::default(),
         });
         if let Err(e) = shared.listen() {
             tracing::error!("no file events: {e}; every root is polled");
@@ -235,6 +242,8 @@ impl Shared {
     /// Starts a source of events, and the thread that takes them.
     fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         let (mut source, mut events) = source::Backend::start()?;
+        // Changes are told of from here on.
+        *lock(&self.mounts) = Mounts::read().unwrap_or_default();
         let cookies = self.cookies.dir();
         match source.setter().watch(cookies) {
             Ok(watch) => source.record(cookies, watch),
@@ -337,6 +346,34 @@ impl Shared {
         }
     }
 
+    /// Something was mounted or unmounted somewhere. Nothing in a root tells of it: neither a bind mount, nor what was
+    /// mounted over a directory that is watched.
+    fn mounts_changed(&self) {
+        let Some(now) = Mounts::read() else { return };
+        let mut before = lock(&self.mounts);
+        let changed = now.changed_since(&before);
+        *before = now;
+        drop(before);
+        let roots = self.roots.read().unwrap_or_else(PoisonError::into_inner);
+        for (point, (root, mailbox)) in changed
+            .iter()
+            .flat_map(|point| roots.iter().map(move |it| (point, it)))
+        {
+            match point.strip_prefix(root).map(TreePath::from_path) {
+                // What is below a `.git` is no matter of ours.
+                Ok(Err(_)) => {}
+                Ok(Ok(path)) if !path.is_root() => {
+                    // The watches are those of what was there before.
+                    lock(&self.books).watches.doubt(point);
+                    mailbox.everything_pending(Instant::now());
+                }
+                // Another directory may be there now.
+                _ if root.starts_with(point) => mailbox.look(),
+                _ => {}
+            }
+        }
+    }
+
     /// Events since then may have been lost, for this reason.
     fn everything(&self, since: Time, why: &'static str) {
         for mailbox in self.roots.read().unwrap_or_else(PoisonError::into_inner).values() {
@@ -355,6 +392,10 @@ fn take(shared: &Weak<Shared>, events: &mut source::Events, generation: u64) {
         let (Some(batch), Some(shared)) = (batch, shared.upgrade()) else {
             return;
         };
+        // Before the events: one of them may be the cookie of somebody who asks whether all of this was seen.
+        if events.mounts_changed() {
+            shared.mounts_changed();
+        }
         match batch {
             Ok(batch) => batch.iter().for_each(|raw| shared.heed(raw)),
             Err(e) => {

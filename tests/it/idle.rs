@@ -1,5 +1,7 @@
 //! Nobody types: what the daemon costs then.
 
+use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
 
 use stepback_tests::{Sandbox, descriptors, pause, resident_bytes, used, watches};
@@ -8,10 +10,21 @@ use crate::support::{number_from, seconds};
 
 const ROOTS: usize = 10;
 
+fn may_unshare() -> bool {
+    let done = Command::new("unshare").args(["-m", "true"]).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
 #[test]
 fn an_idle_daemon_sleeps() {
     let sandbox = Sandbox::new();
-    let daemon = sandbox.daemon();
+    // Each mount of another test would wake it, where it can hear of them.
+    let unshare: &[&OsStr] = if may_unshare() {
+        &["unshare", "-m"].map(OsStr::new)
+    } else {
+        &[]
+    };
+    let daemon = sandbox.daemon_under(unshare);
     let files = number_from("STEPBACK_FILES", 500);
     for root in 0..ROOTS {
         let project = sandbox.project(&format!("p{root}"));

@@ -175,6 +175,71 @@ fn captured_files_under_a_new_mount_are_not_deleted() {
     assert_eq!(project.show(taken, "data/f"), b"v1\n");
 }
 
+/// No file event tells of a mount: neither of what it covers, nor of what is written through it.
+#[test]
+fn a_mount_is_noticed_at_once_and_what_is_in_it_is_watched() {
+    let sandbox = Sandbox::new();
+    let (project, volume) = project(&sandbox);
+    project.sh("mkdir full; printf 'mine\\n' > full/mine");
+    project.attach();
+    project.settle();
+    let Some(mut mount) = Mount::bind(&volume, project.path.join("data")) else {
+        return;
+    };
+    let status = project.status();
+    assert_eq!(
+        status["settled"], false,
+        "nobody has looked there yet: {status:#}"
+    );
+    project.settle();
+    let mounted = project.ids()[0];
+    assert_eq!(project.show(mounted, "data/sub/g"), b"v1\n");
+    // Through the mount, and past it.
+    project.write("data/sub/g", "v2\n");
+    project.settle();
+    assert_eq!(project.show(project.ids()[0], "data/sub/g"), b"v2\n");
+    std::fs::write(volume.join("sub/g"), "v3\n").unwrap();
+    project.settle();
+    assert_eq!(project.show(project.ids()[0], "data/sub/g"), b"v3\n");
+
+    mount.umount();
+    assert_eq!(project.status()["settled"], false);
+    project.settle();
+    let message = warned(&project).expect("a warning");
+    assert!(
+        message.contains("data: what was mounted there isn't"),
+        "{message}"
+    );
+    assert!(mount.again(&volume));
+    assert_eq!(project.status()["settled"], false);
+    project.settle();
+    assert_eq!(warned(&project), None);
+    std::fs::write(volume.join("sub/g"), "v4\n").unwrap();
+    project.settle();
+    assert_eq!(project.show(project.ids()[0], "data/sub/g"), b"v4\n");
+
+    let _cover = Mount::bind(&volume, project.path.join("full")).unwrap();
+    assert_eq!(project.status()["settled"], false);
+    project.settle();
+    let message = warned(&project).expect("a warning");
+    assert!(message.contains("mounted over captured files"), "{message}");
+}
+
+#[test]
+fn a_mount_elsewhere_disturbs_no_root() {
+    let sandbox = Sandbox::new();
+    let (project, volume) = project(&sandbox);
+    project.attach();
+    project.settle();
+    let elsewhere = sandbox.dir().join("work/elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let Some(_mount) = Mount::bind(&volume, elsewhere) else {
+        return;
+    };
+    let status = project.status();
+    assert_eq!(status["settled"], true, "{status:#}");
+}
+
 #[test]
 fn a_mount_point_that_the_target_does_not_have_stays_and_is_named() {
     let sandbox = Sandbox::new();

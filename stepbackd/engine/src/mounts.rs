@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,47 @@ use sha1::{Digest, Sha1};
 use crate::path::TreePath;
 
 const LIST: &str = "/proc/self/mountinfo";
+
+/// All mounts at one moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Mounts(BTreeSet<Mount>);
+
+/// What is mounted and where. Options aren't told apart.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mount {
+    at: Vec<u8>,
+    /// The mount's number, the one around it, the device and what of it is mounted.
+    what: Vec<u8>,
+}
+
+impl Mounts {
+    /// Those of now; `None` when the system doesn't tell.
+    #[must_use]
+    pub fn read() -> Option<Self> {
+        Some(Self::parse(&fs::read(LIST).ok()?))
+    }
+
+    fn parse(list: &[u8]) -> Self {
+        let mounts = list.split(|byte| *byte == b'\n').filter_map(|line| {
+            let fields: Vec<&[u8]> = line.splitn(6, |byte| *byte == b' ').collect();
+            let at = unescape(fields.get(4)?);
+            Some(Mount {
+                at,
+                what: fields[..4].join(&b' '),
+            })
+        });
+        Self(mounts.collect())
+    }
+
+    /// Where something else is mounted than was in `before`, or nothing any more.
+    #[must_use]
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<PathBuf> {
+        let changed = self.0.symmetric_difference(&before.0);
+        changed
+            .map(|mount| PathBuf::from(OsStr::from_bytes(&mount.at)))
+            .collect()
+    }
+}
 
 /// What a root's record says of mount points in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,6 +179,16 @@ mod tests {
             .map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned())
             .collect();
         assert_eq!(found, ["a b/c\\", "bound"]);
+    }
+
+    #[test]
+    fn what_is_mounted_anew_has_changed() {
+        let before = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /a\\040b rw - tmpfs t rw\n\
+                       31 22 0:41 / /b rw - tmpfs t rw\n32 22 0:42 / /c rw - tmpfs t rw\n";
+        let after = b"22 1 8:1 / / ro - ext4 /dev/sda1 ro\n30 22 0:40 /x /a\\040b rw - tmpfs t rw\n\
+                      31 22 0:41 / /b ro - tmpfs t ro\n33 22 0:42 / /d rw - tmpfs t rw\n";
+        let changed = Mounts::parse(after).changed_since(&Mounts::parse(before));
+        assert_eq!(changed, ["/a b", "/c", "/d"].map(PathBuf::from).into());
     }
 
     #[test]

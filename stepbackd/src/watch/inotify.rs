@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
+use super::mount_events::MountEvents;
 use super::taken::Taken;
 use super::told::{Failed, Told, What};
 use crate::root::now;
@@ -64,6 +65,8 @@ pub struct Setter(Arc<Inotify>);
 pub struct Events {
     instance: Arc<Inotify>,
     stop: PipeReader,
+    mounts: MountEvents,
+    mounts_changed: bool,
 }
 
 /// One event as it comes.
@@ -92,6 +95,8 @@ impl Backend {
             Events {
                 instance,
                 stop: reader,
+                mounts: MountEvents::open(),
+                mounts_changed: false,
             },
         ))
     }
@@ -255,7 +260,8 @@ impl Farewells {
 }
 
 impl Events {
-    /// Waits for the next ones; `None` once the backend is gone. `taken` is told when none is left.
+    /// Waits for the next ones; `None` once the backend is gone. `taken` is told when none is left. There may be none when
+    /// [`Self::mounts_changed`] has news.
     pub fn next(&mut self, taken: &Taken) -> Option<io::Result<Vec<Raw>>> {
         loop {
             match self.instance.read_events() {
@@ -264,15 +270,26 @@ impl Events {
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Some(Err(errno.into())),
             }
-            let mut both = [
+            let mut all = vec![
                 PollFd::new(self.instance.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.stop.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut both, PollTimeout::NONE) {
-                Ok(_) if both[1].any().unwrap_or(true) => return None,
+            all.extend(self.mounts.poll_fd());
+            match poll(&mut all, PollTimeout::NONE) {
+                Ok(_) if all[1].any().unwrap_or(true) => return None,
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Some(Err(errno.into())),
             }
+            let told = all.get(2).and_then(PollFd::revents);
+            if told.is_some_and(|told| self.mounts.has_news(told)) {
+                self.mounts_changed = true;
+                return Some(Ok(Vec::new()));
+            }
         }
+    }
+
+    /// Whether something was mounted or unmounted since the last time, before the events that [`Self::next`] gave last.
+    pub fn mounts_changed(&mut self) -> bool {
+        std::mem::take(&mut self.mounts_changed) || self.mounts.have_changed()
     }
 }
