@@ -1,6 +1,6 @@
 //! A connection to a daemon: the hello, and one request with its answer.
 
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -59,7 +59,9 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
     check_peer(&stream, socket)?;
     let mut connection = Connection {
         stream: BufReader::with_capacity(READ_BYTES, stream),
+        pid: 0,
         until: None,
+        meanwhile: None,
     };
     connection.limit(Some(patience.saturating_sub(began.elapsed()).max(SOON)))?;
     let welcome = match connection.hello() {
@@ -75,6 +77,7 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
             )));
         }
     };
+    connection.pid = welcome.pid;
     connection.limit(None)?;
     connection.may_send_for_ever()?;
     Ok(if welcome.protocol == PROTOCOL {
@@ -85,11 +88,24 @@ pub fn probe(socket: &Path, patience: Duration) -> Result<Probe> {
 }
 
 /// A connection that waits for its request.
-#[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
+    /// The daemon's process, as it says.
+    pid: u32,
     /// When the end of the answer has to be there.
     until: Option<Instant>,
+    /// What is done again and again while nothing comes, and how often; on an error the answer isn't waited for any longer.
+    meanwhile: Option<(Duration, Meanwhile)>,
+}
+
+type Meanwhile = Box<dyn FnMut() -> Result<()>>;
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A part of an answer that isn't its end.
@@ -115,6 +131,42 @@ impl Connection {
     /// The end of the answer has to be there then, however much progress is told before.
     pub fn end_by(&mut self, until: Instant) {
         self.until = Some(until);
+    }
+
+    /// While nothing comes, `act` is called `every` so often. An error of it ends the waiting.
+    pub fn meanwhile(&mut self, every: Duration, act: impl FnMut() -> Result<()> + 'static) {
+        self.meanwhile = Some((every, Box::new(act)));
+    }
+
+    /// Waits, up to the limit, until something comes.
+    fn wait(&mut self) -> Result<()> {
+        let Some((every, act)) = &mut self.meanwhile else {
+            return Ok(());
+        };
+        let lost = |e: io::Error| Error::Lost(e.into());
+        let limit = self.stream.get_ref().read_timeout().map_err(lost)?;
+        let began = Instant::now();
+        while self.stream.buffer().is_empty() {
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()).max(SOON));
+            let wait = left.map_or(*every, |left| left.min(*every));
+            self.stream.get_ref().set_read_timeout(Some(wait)).map_err(lost)?;
+            match self.stream.fill_buf() {
+                Ok(_) => break,
+                Err(e) if !timed_out(&e) => return Err(lost(e)),
+                Err(e) if limit.is_some_and(|limit| began.elapsed() >= limit) => {
+                    return Err(self.unanswered(silence(&e)));
+                }
+                Err(_) => act()?,
+            }
+        }
+        self.limit(limit)
+    }
+
+    fn unanswered(&self, why: impl Into<String>) -> Error {
+        Error::Unanswered {
+            pid: self.pid,
+            why: why.into(),
+        }
     }
 
     /// A large request is taken when the daemon has room for it.
@@ -158,17 +210,18 @@ impl Connection {
             if let Some(until) = self.until {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Err(Error::silent("the answer takes too long"));
+                    return Err(self.unanswered("the answer takes too long"));
                 }
                 self.limit(Some(left))?;
             }
+            self.wait()?;
             match frame::read(&mut self.stream) {
                 Ok(Some(Answer::Progress(progress))) => each(Part::Progress(progress))?,
                 Ok(Some(Answer::Item(item))) => each(Part::Item(item))?,
                 Ok(Some(Answer::Done(reply))) => return Ok(reply),
                 Ok(Some(Answer::Failed(failure))) => return Err(Error::Told(failure)),
                 Ok(None) => return Err(Error::Lost(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
-                Err(FrameError::Io(e)) if timed_out(&e) => return Err(Error::silent(silence(&e))),
+                Err(FrameError::Io(e)) if timed_out(&e) => return Err(self.unanswered(silence(&e))),
                 Err(e) => return Err(Error::Lost(e)),
             }
         }
@@ -311,8 +364,49 @@ mod tests {
         let began = Instant::now();
         assert!(matches!(
             connection.ask(&request, &mut |_| Ok(())),
-            Err(Error::Silent { .. })
+            Err(Error::Unanswered { pid: 42, .. })
         ));
+        assert!(began.elapsed() < PATIENCE);
+    }
+
+    #[test]
+    fn while_nothing_comes_something_else_is_done_that_may_end_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _: Hello = frame::read(&mut stream).unwrap().unwrap();
+            let welcome = Welcome {
+                protocol: PROTOCOL,
+                version: "1".into(),
+                pid: 42,
+            };
+            frame::write(&mut stream, &welcome).unwrap();
+            let _: Request = frame::read(&mut stream).unwrap().unwrap();
+            // Until the client hangs up.
+            let _ = frame::read::<Request>(&mut stream);
+        });
+        let Probe::Ready(mut connection) = probe(&socket, PATIENCE).unwrap() else {
+            panic!("no daemon")
+        };
+        connection.limit(Some(PATIENCE)).unwrap();
+        let mut looks = 0;
+        connection.meanwhile(Duration::from_millis(1), move || {
+            looks += 1;
+            if looks < 3 {
+                Ok(())
+            } else {
+                Err(Error::usage("it hangs", ""))
+            }
+        });
+        let request = Request {
+            place: WirePath(b"/".to_vec()),
+            verb: Verb::Roots,
+        };
+        let began = Instant::now();
+        let said = connection.ask(&request, &mut |_| Ok(())).unwrap_err();
+        assert_eq!(said.to_string(), "it hangs");
         assert!(began.elapsed() < PATIENCE);
     }
 

@@ -1,11 +1,13 @@
 //! Where the daemon is, and looking for it there.
 
 use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use stepback_proto::Note;
 
 use crate::connection::{Probe, probe};
@@ -97,7 +99,7 @@ impl Endpoint {
     }
 
     fn is_locked(&self) -> bool {
-        File::open(self.state.join("lock")).is_ok_and(|file| {
+        open(&self.state.join("lock")).is_ok_and(|file| {
             matches!(
                 Flock::lock(file, FlockArg::LockSharedNonblock),
                 Err((_, Errno::EWOULDBLOCK))
@@ -140,9 +142,14 @@ impl Endpoint {
     /// Adds to a silence at this socket the process that has it.
     fn named(&self, socket: &Path, found: Result<Probe>) -> Result<Probe> {
         match found {
-            Err(Error::Silent { pid: None, why }) if self.recorded().as_deref() == Some(socket) => {
-                let pid = self.serving_pid();
-                Err(Error::Silent { pid, why })
+            Err(Error::Silent { pid: None, why, .. }) => {
+                let is_recorded = self.recorded().as_deref() == Some(socket);
+                let noted = self.recorded_pid().filter(|pid| process::is_daemon(*pid));
+                Err(Error::Silent {
+                    pid: is_recorded.then(|| self.serving_pid()).flatten(),
+                    why,
+                    noted: noted.map(|pid| (self.note_file(), pid)),
+                })
             }
             found => found,
         }
@@ -151,8 +158,13 @@ impl Endpoint {
     /// What the running daemon wrote down about itself. A file that is missing, half-written or of another shape only
     /// means that there is nothing to learn from it.
     fn note(&self) -> Option<Note> {
-        let bytes = std::fs::read(self.state.join("daemon.json")).ok()?;
+        let mut bytes = Vec::new();
+        open(&self.note_file()).ok()?.read_to_end(&mut bytes).ok()?;
         serde_json::from_slice(&bytes).ok()
+    }
+
+    fn note_file(&self) -> PathBuf {
+        self.state.join("daemon.json")
     }
 
     fn recorded(&self) -> Option<PathBuf> {
@@ -161,9 +173,21 @@ impl Endpoint {
     }
 }
 
+/// Opens a regular file; anything else, a FIFO say, is an error and isn't waited for.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;

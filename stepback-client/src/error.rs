@@ -28,13 +28,18 @@ pub enum Error {
     /// The daemon can't start, for a reason that it gave.
     #[error("the daemon can't start: {why}")]
     NotStarted { why: String, hint: String, config: bool },
-    /// Something answers, but doesn't go on.
+    /// Something is there, but doesn't say who it is.
     #[error("the daemon{} doesn't answer: {why}", numbered(*.pid))]
     Silent {
         /// Its process, where that is known for sure.
         pid: Option<u32>,
         why: String,
+        /// The note of a daemon that runs, and the process that it names.
+        noted: Option<(PathBuf, u32)>,
     },
+    /// The daemon took the request, and then said nothing: it may be well, and what was asked about not.
+    #[error("the daemon (pid {pid}) took the request, but doesn't answer it: {why}")]
+    Unanswered { pid: u32, why: String },
     /// Another user listens at the socket.
     #[error("user {who} listens at {}, not this one", socket.display())]
     Stranger { socket: PathBuf, who: u32 },
@@ -75,6 +80,7 @@ impl Error {
         Self::Silent {
             pid: None,
             why: why.into(),
+            noted: None,
         }
     }
 
@@ -84,7 +90,9 @@ impl Error {
             Self::Told(failure) => failure.kind,
             Self::Usage { .. } => FailureKind::Usage,
             Self::Declined { .. } => FailureKind::Declined,
-            Self::Absent { .. } | Self::Silent { .. } | Self::Lost(_) => FailureKind::DaemonUnavailable,
+            Self::Absent { .. } | Self::Silent { .. } | Self::Unanswered { .. } | Self::Lost(_) => {
+                FailureKind::DaemonUnavailable
+            }
             Self::NotStarted { config: true, .. } => FailureKind::Config,
             Self::NotStarted { .. } => FailureKind::DaemonUnavailable,
             Self::Stranger { .. } => FailureKind::Permission,
@@ -123,8 +131,16 @@ impl Error {
             Self::Silent { pid: Some(_), .. } => {
                 "`stepback daemon restart` ends it and starts another; nothing that is saved is lost".into()
             }
-            Self::Silent { pid: None, .. } => {
-                "see `stepback daemon logs`; if it hangs, end the process that STATE/daemon.json names".into()
+            Self::Silent {
+                noted: Some((file, pid)),
+                ..
+            } => format!(
+                "see `stepback daemon logs`; if it hangs, end the process {pid}, which {} names",
+                file.display()
+            ),
+            Self::Silent { .. } => "see `stepback daemon logs`".into(),
+            Self::Unanswered { .. } => {
+                "`stepback status` says whether the file system of this directory answers".into()
             }
             Self::Lost(_) => {
                 "see `stepback daemon logs`, and `stepback status` for what was left unfinished".into()

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{At, Result};
 use crate::socket::identity;
+use crate::state_file;
 
 /// How often it is set when nothing happens: after a kill, a gap begins up to so much too early. Whatever happens sets it,
 /// too, so that nobody wakes up for this alone more often.
@@ -43,6 +44,7 @@ impl Alive {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(state_file::flags())
             .open(file)
             .at(file)?;
         let last = last.and_then(|at| {

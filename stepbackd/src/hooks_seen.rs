@@ -26,7 +26,7 @@ pub struct HooksSeen {
 impl HooksSeen {
     /// Reads the file. One that can't be read is as good as none.
     pub fn read(file: PathBuf) -> Self {
-        let seen = std::fs::read(&file)
+        let seen = crate::state_file::read(&file)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();

@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::process;
 use crate::registry::write_durably;
 use crate::socket::{self, Listening};
+use crate::state_file;
 
 /// How long a daemon that holds the lock may take until it has said where it listens.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -76,6 +77,7 @@ impl Instance {
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
+                .custom_flags(state_file::flags())
                 .open(&path)
                 .at(&path)?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -211,7 +213,7 @@ impl Drop for Instance {
 }
 
 fn note(paths: &Paths) -> Option<Note> {
-    serde_json::from_slice(&std::fs::read(paths.daemon_json()).ok()?).ok()
+    serde_json::from_slice(&state_file::read(&paths.daemon_json()).ok()?).ok()
 }
 
 /// The daemon that its note names and that answers there, if there is one.

@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::error::{At, Error, Result};
+use crate::state_file;
 
 /// The log file is turned over at this size; one older file is kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -138,6 +139,7 @@ fn open(path: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o600)
+        .custom_flags(state_file::flags())
         .open(path)
 }
 

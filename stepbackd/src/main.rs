@@ -51,6 +51,7 @@ mod reserve;
 mod root;
 mod server;
 mod socket;
+mod state_file;
 mod steady;
 mod talkers;
 mod unsaved;
@@ -140,6 +141,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
     let mut paths = Paths::from_environment(lookup)?;
     let asked = lookup("STEPBACK_SOCKET").is_some() || lookup("LISTEN_PID").is_some();
     if arguments.check {
+        paths.check_files()?;
         Registry::read(&paths.registry())?;
         log_filter(lookup, &Config::read(&paths)?)?;
         return Ok(ExitCode::SUCCESS);

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{At, Error, Result};
+use crate::state_file;
 
 /// The places of one daemon.
 #[derive(Debug, Clone)]
@@ -78,7 +79,7 @@ impl Paths {
     /// Makes STATE and what must be in it, all 0700.
     ///
     /// # Errors
-    /// When STATE belongs to another user, isn't a directory, or can't be made.
+    /// When STATE belongs to another user, or can't be made, or something else is where directories or files are to be.
     pub fn make_state(&self) -> Result<()> {
         make_private_dir(&self.state)?;
         let metadata = std::fs::symlink_metadata(&self.state).at(&self.state)?;
@@ -112,7 +113,23 @@ impl Paths {
         ] {
             make_private_dir(&dir)?;
         }
-        Ok(())
+        self.check_files()
+    }
+
+    /// That what is read or written at a start is a regular file, if it is there.
+    ///
+    /// # Errors
+    /// With the path, when something else is there.
+    pub fn check_files(&self) -> Result<()> {
+        [
+            self.lock(),
+            self.daemon_json(),
+            self.registry(),
+            self.alive(),
+            self.log_file(),
+        ]
+        .iter()
+        .try_for_each(|file| state_file::check(file))
     }
 
     /// The directory of our own that the socket is in, if it is one outside of STATE.
@@ -212,7 +229,12 @@ impl Paths {
 /// # Errors
 /// When it can't be made.
 pub fn make_private_dir(dir: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir)
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    // What the system says of a file in its place, or a link to nothing, is that it exists.
+    if made.is_err() && dir.symlink_metadata().is_ok() && !dir.is_dir() {
+        return Err(state_file::in_the_way(dir, "is not a directory"));
+    }
+    made.at(dir)
 }
 
 fn is_ours(dir: &Path) -> bool {

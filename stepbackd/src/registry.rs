@@ -10,6 +10,7 @@ use stepback_engine::path::{escape, unescape};
 use stepback_engine::time::Time;
 
 use crate::error::{At, Error, Result};
+use crate::state_file;
 
 const SCHEMA: u32 = 1;
 const HINT: &str =
@@ -49,9 +50,10 @@ impl Registry {
     /// Reads the file; empty when there is none.
     ///
     /// # Errors
-    /// [`Error::Broken`] with file and line when it isn't understood.
+    /// [`Error::Broken`] with file and line when it isn't understood; when it is no regular file.
     pub fn read(file: &Path) -> Result<Self> {
-        let roots = match std::fs::read(file) {
+        state_file::check(file)?;
+        let roots = match state_file::read(file) {
             Ok(bytes) => parse(&bytes, file)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(e).at(file),
@@ -120,6 +122,7 @@ pub fn write_durably(file: &Path, bytes: &[u8]) -> Result<()> {
             .create(true)
             .truncate(true)
             .mode(0o600)
+            .custom_flags(state_file::flags())
             .open(&temporary)?;
         to.write_all(bytes)?;
         to.sync_all()?;

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::state_file;
+
 /// Its size. A note and a few empty files need less.
 const BYTES: usize = 64 * 1024;
 
@@ -39,6 +41,7 @@ fn make(file: &Path) -> io::Result<()> {
         .create(true)
         .truncate(true)
         .mode(0o600)
+        .custom_flags(state_file::flags())
         .open(file)?;
     // Not zeros: some file systems keep no room for those.
     to.write_all(&vec![0x55; BYTES])?;

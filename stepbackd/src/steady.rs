@@ -63,7 +63,7 @@ fn seconds(duration: Duration) -> i64 {
 impl Steady {
     /// `alive`: when a daemon lived last, if that is known.
     pub fn begin(file: PathBuf, alive: Option<Time>, now: Time) -> Self {
-        let earlier = std::fs::read(&file)
+        let earlier = crate::state_file::read(&file)
             .ok()
             .and_then(|bytes| serde_json::from_slice::<Doubted>(&bytes).ok());
         let doubted = earlier.or_else(|| {

@@ -13,6 +13,7 @@ use crate::daemon::Daemon;
 use crate::handler::send;
 use crate::outlet;
 use crate::root::job::Job;
+use crate::state_file;
 
 /// Takes all notes that are there. One that can't be told now stays for the next time.
 pub fn take(daemon: &Daemon) {
@@ -37,7 +38,7 @@ pub fn take(daemon: &Daemon) {
 
 /// Tells the root of it; `true`: the note has done its work. What happened outside of every root was nobody's to save.
 fn tell(daemon: &Daemon, file: &Path) -> bool {
-    let note = fs::read(file).map_err(|e| e.to_string());
+    let note = state_file::read(file).map_err(|e| e.to_string());
     let note = note.and_then(|bytes| serde_json::from_slice::<Unsaved>(&bytes).map_err(|e| e.to_string()));
     let note = match note {
         Ok(note) => note,

@@ -185,5 +185,62 @@ fn a_runtime_directory_that_no_daemon_would_take_is_found() {
     fs::remove_file(&dir).unwrap();
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
-    found(&findings(&project, 1), "socket", "warning", "reached by others");
+    let now = findings(&project, 1);
+    found(&now, "socket", "error", "no daemon starts");
+    found(&now, "daemon", "error", "none can start");
+    fs::set_permissions(&dir, Permissions::from_mode(0o711)).unwrap();
+    let now = findings(&project, 1);
+    found(&now, "socket", "warning", "reached by others");
+    found(&now, "daemon", "warning", "stepback daemon start");
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_start_is_named_with_its_remedy() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let state = sandbox.state();
+    fs::create_dir_all(&state).unwrap();
+    fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
+    for name in ["lock", "daemon.json", "roots.json"] {
+        fs::create_dir(state.join(name)).unwrap();
+    }
+    for name in ["cache", "cookies", "spool", "gaps", "stores"] {
+        fs::write(state.join(name), "").unwrap();
+    }
+    std::os::unix::fs::symlink("nothing", state.join("log")).unwrap();
+    fs::create_dir(state.join("hooks.json")).unwrap();
+    let now = findings(&project, 1);
+    let fatal = [
+        "cache",
+        "cookies",
+        "daemon.json",
+        "gaps",
+        "lock",
+        "log",
+        "roots.json",
+        "spool",
+        "stores",
+    ];
+    for name in fatal {
+        let hint = format!("move {} away", state.join(name).display());
+        found(&now, "state", "error", &hint);
+    }
+    found(&now, "state", "warning", "hooks.json is not a regular file");
+    found(&now, "daemon", "error", "none can start");
+    for _ in fatal {
+        // The start names one of them, which is then moved.
+        let said = project.stepback(&["daemon", "start"]).exits(1).stderr;
+        let named = fatal
+            .iter()
+            .map(|name| state.join(name))
+            .find(|path| said.contains(&format!("hint: move {} away\n", path.display())))
+            .unwrap_or_else(|| panic!("none is named: {said}"));
+        fs::rename(&named, sandbox.dir().join("away")).unwrap();
+        let away = sandbox.dir().join("away");
+        match away.is_dir() {
+            true => fs::remove_dir(away).unwrap(),
+            false => fs::remove_file(away).unwrap(),
+        }
+    }
+    project.stepback(&["daemon", "start"]).exits(0);
 }

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use nix::unistd::geteuid;
+use nix::sys::stat::Mode;
+use nix::unistd::{geteuid, mkfifo};
 use stepback_proto::{Hello, PROTOCOL, Welcome, frame};
 use stepback_tests::{Guarded, Project, Random, Sandbox, eventually, finish, pause, start};
 
@@ -169,8 +170,39 @@ fn who_only_looks_like_a_frozen_daemon_is_not_killed() {
     fs::write(sandbox.state().join("daemon.json"), note).unwrap();
     let said = sandbox.stepback(sandbox.dir(), &["daemon", "restart"]).exits(1);
     assert!(said.stderr.contains("doesn't answer"), "{said:#?}");
+    let hint = "hint: see `stepback daemon logs`\n";
+    assert!(said.stderr.ends_with(hint), "nobody is told to end it: {said:#?}");
     assert!(other.child().try_wait().unwrap().is_none(), "it lives");
     fs::remove_file(sandbox.state().join("daemon.json")).unwrap();
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_small_file_is_named_and_waited_for_by_nobody() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.state();
+    private_dir(&state);
+    let here = sandbox.dir();
+    for name in ["roots.json", "daemon.json", "lock", "alive"] {
+        let file = state.join(name);
+        mkfifo(&file, Mode::S_IRWXU).unwrap();
+        for args in [&["daemon", "start"][..], &["roots"]] {
+            let said = sandbox.stepback(here, args).exits(1).stderr;
+            assert!(
+                said.contains(&format!("{} is not a regular file", file.display())),
+                "{said}"
+            );
+            assert!(said.contains(&format!("move {} away", file.display())), "{said}");
+        }
+        sandbox.stepback(here, &["daemon", "stop"]).exits(0);
+        let said = sandbox.stepback(here, &["daemon", "restart"]).exits(1).stderr;
+        assert!(said.contains("is not a regular file"), "{said}");
+        fs::remove_file(&file).unwrap();
+    }
+    // What it can start without is no reason not to.
+    for name in ["hooks.json", "clock", "reserve"] {
+        mkfifo(&state.join(name), Mode::S_IRWXU).unwrap();
+    }
+    sandbox.stepback(here, &["daemon", "start"]).exits(0);
 }
 
 #[test]

@@ -177,6 +177,13 @@ fn a_mount_that_hangs_is_told_of_and_stops_nothing_else() {
     let began = Instant::now();
     let done = outer.stepback(&["run", "--", "echo", "it runs"]).exits(0);
     assert_eq!(done.text(), "it runs\n");
+    // The daemon is well, and protects all others.
+    let why = format!("the command runs without checkpoints of its own: the file system at {at} ");
+    assert!(
+        done.stderr.contains(&why) && !done.stderr.contains("daemon"),
+        "{}",
+        done.stderr
+    );
     let doctor = outer.stepback(&["doctor"]);
     assert!(doctor.text().contains("doesn't answer"), "{}", doctor.text());
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());

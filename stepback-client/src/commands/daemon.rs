@@ -232,23 +232,30 @@ fn ping(connection: Connection) -> Result<DaemonInfo> {
 
 fn ask(connection: Connection, verb: Verb) -> Result<Reply> {
     connection.limit(Some(ANSWER_TIMEOUT))?;
-    connection.ask(
-        &Request {
-            place: Path::new("/").into(),
-            verb,
+    let request = Request {
+        place: Path::new("/").into(),
+        verb,
+    };
+    let answer = connection.ask(&request, &mut |_| Ok(()));
+    // What is asked here waits for no file system: it is the daemon itself that hangs.
+    answer.map_err(|e| match e {
+        Error::Unanswered { pid, why } => Error::Silent {
+            pid: Some(pid).filter(|pid| process::is_daemon(*pid)),
+            why,
+            noted: None,
         },
-        &mut |_| Ok(()),
-    )
+        other => other,
+    })
 }
 
 /// Stops the daemon and waits until its process is gone; its id, if one ran.
 fn stop(app: &App) -> Result<Option<u32>> {
     let pid = match ask_to_stop(app) {
-        Err(Error::Silent { pid, why }) => {
+        Err(Error::Silent { pid, why, noted }) => {
             // Of a socket that is recorded alone it is known whose it is.
             let Some(pid) = pid.or_else(|| app.endpoint.serving_pid().filter(|_| !app.endpoint.is_named()))
             else {
-                return Err(Error::Silent { pid, why });
+                return Err(Error::Silent { pid, why, noted });
             };
             end_silent(app, pid)?;
             pid

@@ -10,18 +10,22 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueHint;
 use foreground::Signals;
 use nix::sys::signal::SigSet;
-use stepback_proto::{Attach, Failure, FailureKind, Item, Reply, RootState, SessionPath, Verb};
+use stepback_proto::{
+    Attach, Failure, FailureKind, Item, Reply, Request, RootState, RootStatus, SessionPath, Verb,
+};
 pub use witness::become_witness;
 
 use super::session::summary;
 use crate::app::App;
 use crate::autostart;
 use crate::child;
+use crate::connection::Probe;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::render::path::{one_line, shown, word};
 
@@ -33,6 +37,15 @@ const FIRST_LOOK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// ... and in any other root: when its file system hangs, the command shall not.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// ... and in one of which it is known that its file system doesn't answer.
+const HUNG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is asked, while nothing comes, whether the file system answers.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The kind of the warning that it doesn't.
+const NO_ANSWER: &str = "no_answer";
 
 /// ... and at the end, when nothing waits any more but the user.
 const END_PATIENCE: Duration = Duration::from_secs(15);
@@ -109,6 +122,7 @@ fn open_session(app: &App, args: &Args) -> Result<(PathBuf, String)> {
             attach(app, &place)?;
             PATIENCE
         }
+        Some(root) if hangs(&root).is_some() => HUNG_PATIENCE,
         Some(root) if root.state == RootState::Indexing => FIRST_LOOK_PATIENCE,
         Some(_) => PATIENCE,
     };
@@ -207,11 +221,59 @@ fn summarise(app: &App, name: &str, paths: &[SessionPath]) {
 
 fn ask(app: &App, patience: Duration, place: &Path, verb: Verb, each: &mut dyn FnMut(Item)) -> Result<Reply> {
     let endpoint = app.endpoint.with_patience(WELCOME_PATIENCE);
-    let connection = autostart::connect(&endpoint, &app.environment)?;
+    let mut connection = autostart::connect(&endpoint, &app.environment)?;
     connection.limit(Some(patience))?;
-    app.ask_on(connection, place, verb, &mut |item| {
+    let (of_status, to) = (endpoint.clone(), place.to_owned());
+    connection.meanwhile(LOOK_AGAIN, move || match status(&of_status, &to) {
+        Ok(Some(root)) => hangs(&root).map_or(Ok(()), Err),
+        _ => Ok(()),
+    });
+    let answer = app.ask_on(connection, place, verb, &mut |item| {
         each(item);
         Ok(())
+    });
+    answer.map_err(|e| match e {
+        Error::Unanswered { .. } => match status(&endpoint, place) {
+            Ok(Some(root)) => hangs(&root).unwrap_or_else(|| slow(&root)),
+            // The daemon itself hangs, or the place is in no root.
+            _ => e,
+        },
+        other => other,
+    })
+}
+
+/// What the daemon says at once of the root that holds `place`, if one does.
+fn status(endpoint: &Endpoint, place: &Path) -> Result<Option<RootStatus>> {
+    let Probe::Ready(mut connection) = endpoint.probe()? else {
+        return Ok(None);
+    };
+    connection.end_by(Instant::now() + WELCOME_PATIENCE);
+    let request = Request {
+        place: place.to_owned().into(),
+        verb: Verb::Status { verify: false },
+    };
+    match connection.ask(&request, &mut |_| Ok(()))? {
+        Reply::Status(status) => Ok(status.root),
+        _ => Err(Error::Unexpected("status")),
+    }
+}
+
+/// That its file system doesn't answer, if that is so.
+fn hangs(root: &RootStatus) -> Option<Error> {
+    let warning = root.warnings.iter().find(|warning| warning.kind == NO_ANSWER)?;
+    Some(Error::Told(Failure {
+        kind: FailureKind::DaemonUnavailable,
+        message: warning.message.clone(),
+        hint: warning.hint.clone(),
+    }))
+}
+
+/// That it takes too long, for a reason that isn't known.
+fn slow(root: &RootStatus) -> Error {
+    Error::Told(Failure {
+        kind: FailureKind::DaemonUnavailable,
+        message: format!("{} doesn't answer in time", shown(&root.path)),
+        hint: "`stepback status` says what it is at, and whether its file system answers".into(),
     })
 }
 

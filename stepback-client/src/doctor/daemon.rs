@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{DaemonFound, Outcome, Patient, Severity};
+use super::{DaemonFound, Outcome, Patient, Severity, places};
 use crate::process;
 use crate::render::grouped;
 use crate::render::path::one_line;
@@ -38,6 +38,11 @@ pub fn daemon(patient: &Patient<'_>) -> Outcome {
             ),
             "`stepback daemon start` has it listen again",
         ),
+        DaemonFound::Absent if is_blocked(patient) => outcome.add(
+            Severity::Error,
+            "no daemon runs, and none can start: edits aren't captured",
+            "mend what `state` and `socket` tell first; `stepback daemon start` then starts it",
+        ),
         DaemonFound::Absent => outcome.add(
             Severity::Warning,
             "no daemon runs: edits aren't captured until one does",
@@ -45,6 +50,13 @@ pub fn daemon(patient: &Patient<'_>) -> Outcome {
         ),
     }
     outcome
+}
+
+/// Whether something is wrong with its places that keeps a daemon from starting.
+fn is_blocked(patient: &Patient<'_>) -> bool {
+    [places::state, places::socket]
+        .iter()
+        .any(|look| look(patient).has_error())
 }
 
 /// There are watches left.

@@ -95,6 +95,12 @@ impl Outcome {
         self.found.push((severity, message.into(), hint.into()));
     }
 
+    fn has_error(&self) -> bool {
+        self.found
+            .iter()
+            .any(|(severity, ..)| *severity == Severity::Error)
+    }
+
     fn error(&mut self, severity: Severity, error: &Error) {
         let hint = match error.hint() {
             // Whoever looks for what is wrong wants to know who takes its places.
@@ -213,6 +219,12 @@ fn find_daemon(app: &App) -> DaemonFound {
     match answer {
         Ok(Reply::Daemon(info)) => DaemonFound::Runs(info),
         Ok(_) => DaemonFound::Mute(Error::Unexpected("ping")),
+        // No file system stands between the daemon and this answer.
+        Err(Error::Unanswered { pid, why }) => DaemonFound::Mute(Error::Silent {
+            pid: Some(pid),
+            why,
+            noted: None,
+        }),
         Err(e) => DaemonFound::Mute(e),
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
+use stepback_proto::UNSAVED_DIR;
 
 use super::{DaemonFound, Outcome, Patient, Severity};
 use crate::render::path::word;
@@ -19,7 +20,14 @@ const ROOM_SHARE: u64 = 20;
 /// With less room than this nothing new is kept now.
 const ROOM_BYTES_MIN: u64 = 16 << 20;
 
-/// STATE is ours, and ours alone.
+/// What a daemon makes in STATE, or needs there to start.
+const DIRS: &[&str] = &["cache", "cookies", "gaps", "log", "spool", "stores"];
+/// ... as regular files.
+const FILES: &[&str] = &["alive", "daemon.json", "lock", "log/stepbackd.log", "roots.json"];
+/// What a daemon starts without.
+const SIDE_FILES: &[&str] = &["clock", "hooks.json", "reserve"];
+
+/// STATE is ours, and ours alone, and what is in it is what a daemon takes it for.
 pub fn state(patient: &Patient<'_>) -> Outcome {
     let state = &patient.app.environment.state;
     let shown = state.display();
@@ -52,7 +60,35 @@ pub fn state(patient: &Patient<'_>) -> Outcome {
             "make it writable for you, or set STEPBACK_STATE_DIR",
         );
     }
+    let kinds: [(&[&str], _, _); 4] = [
+        (DIRS, Severity::Error, true),
+        (FILES, Severity::Error, false),
+        (SIDE_FILES, Severity::Warning, false),
+        (&[UNSAVED_DIR], Severity::Warning, true),
+    ];
+    for (names, severity, is_dir) in kinds {
+        for path in names.iter().map(|name| state.join(name)) {
+            if let Some(what) = in_the_way(&path, is_dir) {
+                outcome.add(
+                    severity,
+                    format!("{} {what}", path.display()),
+                    format!("move {} away", path.display()),
+                );
+            }
+        }
+    }
     outcome
+}
+
+/// What is wrong with what stands at `path`, if anything is.
+fn in_the_way(path: &Path, is_dir: bool) -> Option<&'static str> {
+    match fs::metadata(path) {
+        Ok(there) if is_dir && !there.is_dir() => Some("is not a directory"),
+        Ok(there) if !is_dir && !there.is_file() => Some("is not a regular file"),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && path.is_symlink() => Some("is a link to nothing"),
+        // What can't be looked at is told of STATE itself.
+        _ => None,
+    }
 }
 
 fn ours_alone(outcome: &mut Outcome, what: &str, path: &Path, metadata: &Metadata) {
@@ -159,7 +195,19 @@ pub fn socket(patient: &Patient<'_>) -> Outcome {
     if let Some(dir) = socket.parent()
         && let Ok(metadata) = fs::symlink_metadata(dir)
     {
-        if metadata.is_dir() {
+        let ours = metadata.uid() == geteuid().as_raw();
+        if metadata.is_dir() && ours && metadata.mode() & 0o022 != 0 {
+            let runs = matches!(patient.daemon, DaemonFound::Runs(_));
+            of_dir.add(
+                if runs { Severity::Warning } else { Severity::Error },
+                format!(
+                    "no daemon starts with the socket's directory {}, which others can write to (mode {:o})",
+                    dir.display(),
+                    metadata.mode() & 0o7777
+                ),
+                format!("chmod go= {}", word(&dir.to_string_lossy())),
+            );
+        } else if metadata.is_dir() {
             ours_alone(&mut of_dir, "the socket's directory", dir, &metadata);
         } else {
             of_dir.add(

@@ -32,7 +32,7 @@ struct Span {
 impl Gaps {
     /// Reads the file. One that can't be read is as good as none, and the log says so.
     pub fn read(file: PathBuf) -> Self {
-        let spans = match std::fs::read(&file) {
+        let spans = match crate::state_file::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
                 tracing::warn!("{}: {e}; earlier gaps are forgotten", file.display());
                 Vec::new()

@@ -30,7 +30,7 @@ struct Told {
 impl Went {
     /// Reads the file. One that can't be read is as good as none.
     pub(super) fn read(file: PathBuf) -> Self {
-        let told = std::fs::read(&file)
+        let told = crate::state_file::read(&file)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
