@@ -236,6 +236,11 @@ fn later_variants_of_protocol_1() {
             "0200000000000000"
         )
     );
+    let note = Answer::Item(Item::Note("n".into()));
+    assert_eq!(
+        hex(&frame::encode(&note).unwrap()),
+        concat!("01000000", "11000000", "0100000000000000", "6e")
+    );
     let agent = Answer::Item(Item::SessionAgent {
         session: "s".into(),
         agent: "a".into(),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stepback_engine::engine::{Engine, Settings};
 use stepback_engine::progress::Progress;
@@ -9,22 +10,45 @@ use stepback_proto::{Attach, Failure, FailureKind, Reply};
 
 use crate::convert;
 use crate::daemon::Daemon;
-use crate::handler::{Remedy, not_attached, send};
+use crate::handler::{Remedy, not_attached, send, send_or_aside};
 use crate::locks::Reach;
 use crate::named::{self};
 use crate::outlet::Outlet;
 use crate::place;
 use crate::root::gaps;
 use crate::root::job::Job;
+use crate::root::looks::Looks;
+
+/// So long the file system of a directory that is to be attached may take to answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: Arc<Progress>) {
     let path = match named::absolute(&attach.path, "the directory to attach") {
         Ok(path) => path,
         Err(failure) => return answers.finish(Err(failure)),
     };
-    let path = match path.canonicalize() {
-        Ok(real) => real,
+    let stands_still = |path: &Path| {
+        let roots = daemon.roots();
+        let root = roots.iter().find(|root| root.path == path);
+        root.and_then(|root| root.no_answer())
+    };
+    if let Some(failure) = stands_still(&path) {
+        return answers.finish(Err(failure));
+    }
+    let named = path.clone();
+    let Some(looked) = Looks::default().take_within(ANSWER, move || {
+        let real = named.canonicalize()?;
+        let is_dir = real.is_dir();
+        Ok((real, is_dir))
+    }) else {
+        let message = format!("{}: its file system doesn't answer", path.display());
+        let hint = "try again when it does; `umount -l` lets go of a mount whose server is gone";
+        return answers.finish(Err(convert::fail(FailureKind::Busy, message, hint)));
+    };
+    let (path, is_dir) = match looked {
+        Ok(looked) => looked,
         Err(e) => {
+            let e: std::io::Error = e;
             let kind = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
                 _ => FailureKind::NoSuchPath,
@@ -32,7 +56,7 @@ pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: A
             return answers.finish(Err(convert::fail(kind, format!("{}: {e}", path.display()), "")));
         }
     };
-    if !path.is_dir() {
+    if !is_dir {
         let message = format!("{} is not a directory", path.display());
         return answers.finish(Err(convert::fail(
             FailureKind::RefusedRoot,
@@ -40,9 +64,10 @@ pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: A
             "attach the directory it is in",
         )));
     }
-    match daemon.attach(&convert::attach(attach, path), || !answers.is_gone()) {
+    let wanted = || !answers.is_gone() && stands_still(&path).is_none();
+    match daemon.attach(&convert::attach(attach, path.clone()), wanted) {
         Ok((root, job)) => drop(send(&root, job, answers, progress)),
-        Err(failure) => answers.finish(Err(failure)),
+        Err(failure) => answers.finish(Err(stands_still(&path).unwrap_or(failure))),
     }
 }
 
@@ -62,8 +87,7 @@ pub fn detach(
         .filter(|root| root.path == place || root.path == real);
     if let Some(root) = named {
         root.cancel_look();
-        send(root, Job::Detach { forget }, answers, progress);
-        return;
+        return send_or_aside(daemon, root, Job::Detach { forget }, answers, progress);
     }
     if forget {
         match find_detached(daemon, place, &real) {
@@ -75,7 +99,7 @@ pub fn detach(
     match around {
         Some(root) if !exact => {
             root.cancel_look();
-            send(&root, Job::Detach { forget }, answers, progress);
+            send_or_aside(daemon, &root, Job::Detach { forget }, answers, progress);
         }
         Some(root) => answers.finish(Err(convert::fail(
             FailureKind::NotAttached,

@@ -90,16 +90,7 @@ pub async fn handle(daemon: Arc<Daemon>, request: Request, answers: Outlet, prog
                             if let Job::Forget { paths, also_in, .. } = &mut job {
                                 *also_in = others_with(&daemon, &root, paths);
                             }
-                            if job.only_tells() && root.stands_still() {
-                                answers.allow_cancelling();
-                                let errand = Errand {
-                                    job,
-                                    answers,
-                                    progress,
-                                };
-                                return aside::tell(&daemon, &root, errand);
-                            }
-                            send(&root, job, answers, progress);
+                            send_or_aside(&daemon, &root, job, answers, progress);
                         }
                         Err(failure) => answers.finish(Err(failure)),
                     }
@@ -146,6 +137,29 @@ pub fn not_attached(place: &Path, remedy: Remedy) -> Failure {
         _ => "`stepback roots` lists the attached directories".into(),
     };
     convert::fail(FailureKind::NotAttached, message, hint)
+}
+
+/// Puts a job into the root's mailbox, or has it answered at once when its actor stands still.
+pub fn send_or_aside(
+    daemon: &Arc<Daemon>,
+    root: &Arc<Root>,
+    job: Job,
+    answers: Outlet,
+    progress: Arc<Progress>,
+) {
+    if !root.stands_still() {
+        send(root, job, answers, progress);
+        return;
+    }
+    if job.may_be_cancelled() {
+        answers.allow_cancelling();
+    }
+    let errand = Errand {
+        job,
+        answers,
+        progress,
+    };
+    aside::answer(daemon, root, errand);
 }
 
 /// Puts a job into the root's mailbox; `false`: that is full, or the root is ending, which is the answer.
@@ -350,8 +364,7 @@ async fn status(daemon: Arc<Daemon>, place: PathBuf, verify: bool, answers: Outl
         }
         add_agents(&root, running, &mut status);
         if verify {
-            send(&root, Job::Verify, answers, progress);
-            return;
+            return send_or_aside(&daemon, &root, Job::Verify, answers, progress);
         }
         status.warnings.extend(daemon.warnings_for(&root));
         // Without word from the watcher nobody can say that all is in.

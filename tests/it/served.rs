@@ -195,6 +195,111 @@ fn a_mount_that_hangs_is_told_of_and_stops_nothing_else() {
 }
 
 #[test]
+fn while_it_hangs_the_store_answers_and_the_rest_is_refused_at_once() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    let Some(mount) = Served::new(&project.path.join("m"), "a", "text\n") else {
+        return;
+    };
+    project.write("a", "v1\n");
+    project.json(&["attach", "--here", "."]);
+    project.stepback(&["session", "start", "over"]).exits(0);
+    project.write("a", "v2\n");
+    captured(&project, b"v2\n");
+    project.stepback(&["session", "end", "over"]).exits(0);
+    project.stepback(&["session", "start", "open"]).exits(0);
+    let newest = project.ids()[0].to_string();
+    mount.signal(Signal::SIGSTOP);
+    let mut save = sandbox
+        .command(sandbox.program("stepback"), &project.path)
+        .arg("save")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("it is at work", DEADLINE, || {
+        !project.status()["progress"].is_null()
+    });
+    // It waits behind that, and is told as soon as it is known.
+    let refused = project.stepback(&["--json", "pin", "1"]).exits(1).json();
+    assert_eq!(refused["error"]["kind"], "busy", "{refused:#}");
+    assert!(hangs(&project));
+    let refused: [&[&str]; 8] = [
+        &["save"],
+        &["pin", "1"],
+        &["session", "start", "x"],
+        &["session", "show", "open"],
+        &["attach", "--here", "."],
+        &["rewind", "1", "-y"],
+        &["diff"],
+        &["detach", "--forget", "-y"],
+    ];
+    for command in refused {
+        let began = Instant::now();
+        let error = project.fails(command, 1, "busy");
+        assert!(began.elapsed() < AT_ONCE, "{command:?}: {:?}", began.elapsed());
+        let (message, hint) = (
+            error["message"].as_str().unwrap(),
+            error["hint"].as_str().unwrap(),
+        );
+        assert!(message.contains("hasn't answered for"), "{command:?}: {error:#}");
+        assert!(hint.contains("umount -l"), "{command:?}: {error:#}");
+    }
+    let told: [(&[&str], &str); 4] = [
+        (&["export", &newest, "--tar", "-"], "v2\n"),
+        (&["export", "2", "--patch", "-"], ""),
+        (&["session", "show", "over"], "a"),
+        (&["diff", "1", &newest], "+v2"),
+    ];
+    for (command, part) in told {
+        let text = at_once(&project, command).exits(0).text();
+        assert!(text.contains(part), "{command:?}: {text}");
+    }
+    let attached = |expected: usize| {
+        let roots = at_once(&project, &["--json", "roots"]).exits(0).json();
+        assert_eq!(roots.as_array().unwrap().len(), expected, "{roots:#}");
+    };
+    attached(1);
+    let detached = at_once(&project, &["detach"]).exits(0);
+    assert!(
+        detached.stderr.contains("hasn't answered for"),
+        "{}",
+        detached.stderr
+    );
+    attached(0);
+    mount.signal(Signal::SIGCONT);
+    save.wait().unwrap();
+    project.write("a", "v3\n");
+    let back = project.attach();
+    assert_eq!(project.show(back, "a"), b"v3\n");
+    assert_eq!(project.show(1, "a"), b"v1\n", "its history goes on");
+}
+
+#[test]
+fn a_directory_whose_file_system_hangs_is_not_waited_for() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let at = sandbox.dir().join("hangs");
+    let Some(mount) = Served::new(&at, "a", "text\n") else {
+        return;
+    };
+    mount.signal(Signal::SIGSTOP);
+    let mut attach = sandbox
+        .command(sandbox.program("stepback"), sandbox.dir())
+        .args(["attach", "--here"])
+        .arg(&at)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it gives up", DEADLINE, || attach.try_wait().unwrap().is_some());
+    let done = attach.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains("its file system doesn't answer"), "{said}");
+    assert!(daemon.pid().as_raw() > 0);
+}
+
+#[test]
 fn a_rewind_whose_client_has_gone_is_not_carried_out_later() {
     let sandbox = Sandbox::new();
     let project = sandbox.project("p");

@@ -86,6 +86,8 @@ pub enum Item {
         /// How many others.
         others: u64,
     },
+    /// For people: what is worth knowing of how it was done.
+    Note(String),
 }
 
 /// What `watch` tells.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use stepback_proto::{Reply, RootStatus, Verb};
+use stepback_proto::{Item, Reply, RootStatus, Verb};
 
 use crate::app::App;
 use crate::confirm;
@@ -57,7 +57,12 @@ pub fn run(app: &App, args: &Args) -> Result<u8> {
         forget: args.forget,
         exact: args.path.is_some(),
     };
-    let reply = app.ask_at(&place, verb, &mut |_| Ok(()))?;
+    let reply = app.ask_at(&place, verb, &mut |item| {
+        if let Item::Note(note) = item {
+            app.printer.note(&note);
+        }
+        Ok(())
+    })?;
     let (path, id, forgotten, freed) = match reply {
         Reply::Detached { path, id, forgotten } => (path, id, forgotten, None),
         Reply::Deleted {

@@ -299,6 +299,10 @@ impl Actor {
 
     /// The first capture is durable: the root is attached from now on.
     fn register(&self) -> Result<(), Failure> {
+        if self.root.mailbox.ending() == Some(End::Retire) {
+            // It was detached while its file system didn't answer.
+            return Err(ended(Some(End::Retire)));
+        }
         let attached = now();
         let Root { id, path, store, .. } = &*self.root;
         self.daemon.register(Entry {

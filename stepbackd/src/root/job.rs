@@ -286,6 +286,15 @@ impl Job {
         )
     }
 
+    /// The store alone has the answer, for a session if it has ended: it can be had while the actor hangs.
+    pub const fn can_be_told_aside(&self) -> bool {
+        match self {
+            Self::Diff { sides, .. } => matches!(sides, Sides::BaseTo(_) | Sides::Between(..)),
+            Self::SessionShow(_) | Self::ExportPatch(_) | Self::ExportTar(_) => true,
+            job => job.only_tells(),
+        }
+    }
+
     /// Tells little, and nothing of the files.
     pub const fn is_short_word(&self) -> bool {
         matches!(self, Self::List { .. } | Self::Show(_) | Self::SessionList)

@@ -14,7 +14,7 @@ const LOOKS_MAX: usize = 32;
 
 /// The looks at one root that are under way.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Arc<UnderWay>);
+pub struct Looks(Arc<UnderWay>);
 
 #[derive(Debug, Default)]
 struct UnderWay {
@@ -45,7 +45,7 @@ impl Looks {
     }
 
     /// As [`Self::take`], for so long.
-    pub(super) fn take_within<T: Send + 'static>(
+    pub fn take_within<T: Send + 'static>(
         &self,
         patience: Duration,
         look: impl FnOnce() -> T + Send + 'static,

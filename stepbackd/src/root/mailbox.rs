@@ -267,14 +267,15 @@ impl Mailbox {
         self.lock().errands.drain(..).collect()
     }
 
-    /// Takes the jobs that wait and only tell something: the actor hangs.
-    pub fn take_telling(&self) -> Vec<Errand> {
+    /// Takes the jobs that somebody waits for: the actor hangs.
+    pub fn take_awaited(&self) -> Vec<Errand> {
         let mut state = self.lock();
         let waiting = std::mem::take(&mut state.errands);
-        let (telling, others): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|errand| errand.job.only_tells());
+        let (others, awaited): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|errand| errand.job.is_done_anyway());
         state.errands = others.into();
-        telling
+        awaited
     }
 
     /// Waits for the next thing to do. A burst that is due goes before jobs, so that many of them don't starve it; but

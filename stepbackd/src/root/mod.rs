@@ -27,7 +27,7 @@
 //! | `sight` | what can be seen of the root without the actor |
 //! | `looks` | a bounded time for that |
 //! | `standstill` | what is said while the actor hangs in its file system |
-//! | `aside` | what the store tells then |
+//! | `aside` | what is done without the actor then |
 
 mod absence;
 pub mod actor;
@@ -43,7 +43,7 @@ mod gently;
 mod hook;
 pub mod job;
 mod keep;
-mod looks;
+pub mod looks;
 pub mod mailbox;
 pub mod perform;
 mod pressure;

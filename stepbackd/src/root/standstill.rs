@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use stepback_engine::mounts;
 use stepback_engine::path::for_shell;
 use stepback_engine::time::Time;
-use stepback_proto::{Event, RootState, RootStatus, Warning};
+use stepback_proto::{Event, Failure, FailureKind, RootState, RootStatus, Warning};
 
 use crate::convert;
 use crate::daemon::{Daemon, Happening};
@@ -130,6 +130,13 @@ impl Root {
         self.standstill.stands().is_some()
     }
 
+    /// What is said instead of doing something, while it stands still.
+    pub fn no_answer(&self) -> Option<Failure> {
+        let stands = self.standstill.stands()?;
+        let Warning { message, hint, .. } = warning(&stands, now());
+        Some(convert::fail(FailureKind::Busy, message, hint))
+    }
+
     /// Says in its status that it stands still, if it does.
     pub(super) fn tell_standstill(&self, status: &mut RootStatus) {
         let Some(stands) = self.standstill.stands() else {
@@ -217,8 +224,8 @@ async fn look_at_all(daemon: &Arc<Daemon>) -> bool {
             }
         }
         if root.stands_still() {
-            for errand in root.mailbox.take_telling() {
-                aside::tell(daemon, &root, errand);
+            for errand in root.mailbox.take_awaited() {
+                aside::answer(daemon, &root, errand);
             }
         }
     }
