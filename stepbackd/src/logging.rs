@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -26,6 +26,8 @@ pub struct Log {
     pub file: Option<PathBuf>,
     /// What is logged.
     pub gate: Gate,
+    /// To open the file again.
+    pub book: Option<Book>,
 }
 
 /// What is logged, which can change.
@@ -55,15 +57,15 @@ pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Log> {
     } else {
         None
     };
-    let to_file = match &journal {
+    let book = match &journal {
         Some(_) => None,
-        None => Some(
-            fmt::layer()
-                .with_ansi(false)
-                .with_writer(Mutex::new(Rotating::open(file)?)),
-        ),
+        None => Some(Book(Arc::new(Mutex::new(Rotating::open(file)?)))),
     };
-    let in_file = to_file.is_some().then(|| file.to_owned());
+    let to_file = book.clone().map(|book| {
+        let to_book = move || book.clone();
+        fmt::layer().with_ansi(false).with_writer(to_book)
+    });
+    let in_file = book.is_some().then(|| file.to_owned());
     let to_terminal = io::stderr()
         .is_terminal()
         .then(|| fmt::layer().with_writer(io::stderr));
@@ -78,6 +80,7 @@ pub fn start(filter: &str, file: &Path, under_systemd: bool) -> Result<Log> {
     Ok(Log {
         file: in_file,
         gate: Gate(gate),
+        book,
     })
 }
 
@@ -109,6 +112,37 @@ fn parse(filter: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(filter).or_else(|e| cannot(&e.to_string()))
 }
 
+/// The log file, which whoever logs shares.
+#[derive(Debug, Clone)]
+pub struct Book(Arc<Mutex<Rotating>>);
+
+impl Book {
+    /// Opens the file again: somebody may have moved it away, and wants that one to end.
+    ///
+    /// # Errors
+    /// When it can't be; then the earlier one goes on.
+    pub fn open_again(&self) -> Result<()> {
+        let mut log = self.lock();
+        *log = Rotating::open(&log.path)?;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rotating> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Book {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.lock().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lock().flush()
+    }
+}
+
+#[derive(Debug)]
 struct Rotating {
     path: PathBuf,
     file: File,
@@ -193,6 +227,23 @@ mod tests {
                 "{bad}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_ends_when_it_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, away) = (dir.path().join("x.log"), dir.path().join("away"));
+        let mut book = Book(Arc::new(Mutex::new(Rotating::open(&path).unwrap())));
+        book.write_all(b"one\n").unwrap();
+        std::fs::rename(&path, &away).unwrap();
+        book.clone().open_again().unwrap();
+        book.write_all(b"two\n").unwrap();
+        assert_eq!(std::fs::read(&away).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        book.open_again().unwrap_err();
+        book.write_all(b"three\n").unwrap();
     }
 
     #[test]

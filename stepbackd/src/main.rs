@@ -78,7 +78,7 @@ use crate::daemon::Daemon;
 use crate::daemonize::{Herald, Side};
 use crate::error::{At, Error, Result};
 use crate::instance::{Claim, Door, Instance};
-use crate::logging::Gate;
+use crate::logging::{Book, Gate};
 use crate::paths::Paths;
 use crate::registry::Registry;
 
@@ -205,7 +205,7 @@ fn run(arguments: &Arguments, herald: &mut Herald) -> Result<ExitCode> {
         let listener = tokio::net::UnixListener::from_std(listener).at(&daemon.paths.socket)?;
         let (listeners, more) = tokio::sync::mpsc::channel(1);
         let door = (instance.door(), listeners);
-        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon), log.gate, door));
+        let signals = tokio::spawn(heed_signals(Arc::clone(&daemon), (log.gate, log.book), door));
         let watchdog = sd_notify::watchdog_enabled().map(|limit| tokio::spawn(feed_watchdog(limit / 3)));
         announce(&daemon, &mut instance, own_socket)?;
         notify(&[NotifyState::Ready]);
@@ -299,9 +299,13 @@ fn passed_socket() -> Result<Option<UnixListener>> {
     }
 }
 
-/// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again, and makes the socket again if
-/// it is gone; after a CONT everything is looked at.
-async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<tokio::net::UnixListener>)) {
+/// Stops at the first TERM or INT, ends at once at the second; HUP reads the settings again, opens the log again, and makes
+/// the socket again if it is gone; after a CONT everything is looked at.
+async fn heed_signals(
+    daemon: Arc<Daemon>,
+    log: (Gate, Option<Book>),
+    door: (Arc<Door>, Sender<tokio::net::UnixListener>),
+) {
     let streams = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -331,9 +335,12 @@ async fn heed_signals(daemon: Arc<Daemon>, gate: Gate, door: (Arc<Door>, Sender<
             _ = hangup.recv() => {
                 // Not awaited: a disk that hangs mustn't keep us from hearing that we shall end.
                 let (daemon, turn, door) = (Arc::clone(&daemon), Arc::clone(&one_at_a_time), door.clone());
-                let gate = gate.clone();
+                let (gate, book) = log.clone();
                 tokio::task::spawn_blocking(move || {
                     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(Err(e)) = book.map(|book| book.open_again()) {
+                        tracing::error!("{e}; the log goes on in the file that was open");
+                    }
                     if let Err(e) = mend(&daemon, &door.0, &door.1) {
                         tracing::error!("{e}");
                     }

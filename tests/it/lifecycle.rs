@@ -430,6 +430,18 @@ fn settings_are_read_again_and_broken_ones_leave_the_old() {
     });
 }
 
+#[test]
+fn a_log_that_was_moved_away_is_begun_anew_at_a_hang_up() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let log = sandbox.state().join("log/stepbackd.log");
+    fs::rename(&log, log.with_extension("log.moved")).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    eventually("it is begun anew", Duration::from_secs(20), || {
+        log.exists() && log_of(&sandbox).contains("the settings were read again")
+    });
+}
+
 fn log_of(sandbox: &Sandbox) -> String {
     fs::read_to_string(sandbox.state().join("log/stepbackd.log")).unwrap()
 }
