@@ -39,7 +39,7 @@ pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: A
     let Some(looked) = Looks::default().take_within(ANSWER, move || {
         let real = named.canonicalize()?;
         let is_dir = real.is_dir();
-        Ok((real, is_dir))
+        Ok::<_, std::io::Error>((real, is_dir))
     }) else {
         let message = format!("{}: its file system doesn't answer", path.display());
         let hint = "try again when it does; `umount -l` lets go of a mount whose server is gone";
@@ -48,7 +48,6 @@ pub fn attach(daemon: &Arc<Daemon>, attach: Attach, answers: Outlet, progress: A
     let (path, is_dir) = match looked {
         Ok(looked) => looked,
         Err(e) => {
-            let e: std::io::Error = e;
             let kind = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
                 _ => FailureKind::NoSuchPath,

@@ -278,7 +278,7 @@ fn while_it_hangs_the_store_answers_and_the_rest_is_refused_at_once() {
 #[test]
 fn a_directory_whose_file_system_hangs_is_not_waited_for() {
     let sandbox = Sandbox::new();
-    let daemon = sandbox.daemon();
+    let _daemon = sandbox.daemon();
     let at = sandbox.dir().join("hangs");
     let Some(mount) = Served::new(&at, "a", "text\n") else {
         return;
@@ -296,7 +296,6 @@ fn a_directory_whose_file_system_hangs_is_not_waited_for() {
     let done = attach.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(said.contains("its file system doesn't answer"), "{said}");
-    assert!(daemon.pid().as_raw() > 0);
 }
 
 #[test]
