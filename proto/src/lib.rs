@@ -25,8 +25,8 @@
 //! for longest is closed before. 128 requests are served at once, further ones fail with [`FailureKind::Busy`], but for
 //! [`Verb::Status`], [`Verb::Roots`] and [`Verb::Hook`], which have 32 places more, and [`Verb::Ping`] and
 //! [`Verb::Shutdown`], which have 8 more than those. [`Verb::Watch`] has 64 places of its own. The daemon reads nothing
-//! after the request: closing the connection gives the request up. What only reads, waits or scans ends then; an operation that has begun
-//! to change files is brought to its end.
+//! after the request: closing the connection gives the request up. What only reads, waits or scans ends then; an
+//! operation that has begun to change files is brought to its end.
 //!
 //! Which items a verb answers with, and which [`Reply`] comes last, stands with each [`Verb`]. Items come as they are
 //! found, large contents in pieces of at most [`CHUNK_BYTES_MAX`]; who reads slowly holds up nobody else. All paths in

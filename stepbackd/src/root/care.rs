@@ -261,7 +261,7 @@ impl Actor {
             return;
         };
         self.daemon.keeper.make_way(Some(&self.root.store));
-        if let Err(e) = engine.save_record(now()) {
+        if let Err(e) = engine.write_record(now()) {
             tracing::debug!(root = %self.root.id, "the root's record stays behind: {e}");
         }
     }

@@ -122,8 +122,9 @@ impl Engine {
             self.forget_tree();
             result = work(self, true);
             if result.is_err() {
-                // What it says to be stored may be what is missing.
-                self.remove_cache()?;
+                // What it says to be stored may be what is missing. One that stays is compared with the store before it is
+                // relied on, and the first error is the one to tell.
+                let _ = self.remove_cache();
             }
         }
         if result.is_err() {

@@ -418,14 +418,6 @@ impl Engine {
             .is_some_and(|written| *written != self.record)
     }
 
-    /// Writes the root's record.
-    ///
-    /// # Errors
-    /// When the store can't be written.
-    pub fn save_record(&mut self, now: Time) -> Result<()> {
-        self.write_record(now)
-    }
-
     /// Removes what [`Self::save_cache`] saved.
     fn remove_cache(&self) -> Result<()> {
         let file = self.noise_file();

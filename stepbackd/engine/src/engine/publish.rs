@@ -216,7 +216,10 @@ impl Engine {
     }
 
     /// Writes the root's record as it is in memory.
-    pub(super) fn write_record(&mut self, now: Time) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the store can't be written.
+    pub fn write_record(&mut self, now: Time) -> Result<()> {
         let store = Arc::clone(&self.store);
         let _lock = store.lock()?;
         let writer = store.writer();
