@@ -25,6 +25,7 @@ mod maintenance;
 mod object;
 mod pack;
 mod pack_by_pack;
+mod pack_entry;
 mod pack_index;
 mod packed_blob;
 mod packed_refs;

@@ -14,8 +14,8 @@ use crate::oid::{ObjectKind, Oid};
 
 use super::deflate;
 use super::files::{self, OBJECT_MODE, TempFile};
+use super::pack_entry::{EntryHeader, Form, PACK_HEADER_BYTES};
 
-const HEADER_BYTES: u64 = 12;
 /// Offsets from here on stand in the index's table of long ones.
 const LONG_OFFSET: u64 = 1 << 31;
 
@@ -30,7 +30,11 @@ impl Packed {
     /// Compresses an object.
     pub fn new(oid: Oid, kind: ObjectKind, body: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::with_capacity(body.len() / 2 + 64);
-        push_header(kind, body.len() as u64, &mut bytes);
+        let header = EntryHeader {
+            form: Form::Whole(kind),
+            size: body.len() as u64,
+        };
+        bytes.extend(header.bytes());
         deflate::deflate(&[body], &mut bytes)?;
         let mut crc = Crc::new();
         crc.update(&bytes);
@@ -40,24 +44,6 @@ impl Packed {
             crc: crc.sum(),
         })
     }
-}
-
-/// Kind in three bits, size in the rest, seven bits a byte, the first with four.
-fn push_header(kind: ObjectKind, size: u64, out: &mut Vec<u8>) {
-    let kind = match kind {
-        ObjectKind::Commit => 1u8,
-        ObjectKind::Tree => 2,
-        ObjectKind::Blob => 3,
-    };
-    let low = |value: u64, bits: u64| u8::try_from(value & bits).expect("masked to a byte");
-    let mut byte = kind << 4 | low(size, 0x0f);
-    let mut rest = size >> 4;
-    while rest > 0 {
-        out.push(byte | 0x80);
-        byte = low(rest, 0x7f);
-        rest >>= 7;
-    }
-    out.push(byte);
 }
 
 struct Entry {
@@ -84,7 +70,7 @@ impl PackWriter {
         Ok(Self {
             file,
             entries: Vec::new(),
-            end: HEADER_BYTES,
+            end: PACK_HEADER_BYTES,
         })
     }
 
@@ -114,8 +100,8 @@ impl PackWriter {
         copy: impl FnOnce(&mut dyn Write) -> Result<u64>,
     ) -> Result<()> {
         let path = self.file.get_ref().path().to_owned();
-        let mut header = Vec::new();
-        push_header(ObjectKind::Blob, size, &mut header);
+        let form = Form::Whole(ObjectKind::Blob);
+        let header = EntryHeader { form, size }.bytes();
         let mut out = CrcWriter::new(&mut self.file);
         out.write_all(&header).at(&path)?;
         let mut encoder = ZlibEncoder::new(out, Compression::new(1));
@@ -135,10 +121,10 @@ impl PackWriter {
     }
 
     /// Appends an object that stands in another pack: its header made anew, and `rest` as it is.
-    pub fn append_from(&mut self, oid: Oid, header: &[u8], rest: &mut dyn BufRead) -> Result<()> {
+    pub fn append_from(&mut self, oid: Oid, header: &EntryHeader, rest: &mut dyn BufRead) -> Result<()> {
         let offset = self.end;
         let mut crc = Crc::new();
-        self.write(header, &mut crc)?;
+        self.write(&header.bytes(), &mut crc)?;
         loop {
             let piece = match rest.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -18,6 +18,7 @@ use crate::oid::Oid;
 
 use super::git::Interrupt;
 use super::pack::{PackWriter, Packed};
+use super::pack_entry::{EntryHeader, Form};
 use super::pack_index::{Index, Place};
 use super::sweep::Reached;
 use super::{RESERVE_BYTES, Store, create, files};
@@ -152,8 +153,8 @@ impl Store {
             let damaged = || damaged_object(&self.dir, place.oid, "is damaged in its pack");
             let mut entry = CrcReader::new((&mut from).take(place.bytes));
             let begins = pack.end();
-            let header = Header::read(&mut entry).map_err(|_| damaged())?;
-            match header.anew(place.offset, begins, &moved) {
+            let header = EntryHeader::read(&mut entry).map_err(|_| damaged())?;
+            match anew(header, place.offset, begins, &moved) {
                 Some(header) => pack.append_from(place.oid, &header, &mut entry)?,
                 None => {
                     io::copy(&mut entry, &mut io::sink()).at(&path)?;
@@ -198,10 +199,10 @@ impl Store {
             missing.remove(&oid);
         }
         for name in self.pack_names()? {
-            match Index::read(&self.dir, &self.pack_file(&name, "idx")) {
-                Ok(index) => missing.retain({
-                    let names: HashSet<Oid> = index.names().collect();
-                    move |oid| !names.contains(oid)
+            let index = Index::open_checked(&self.dir, &self.pack_file(&name, "idx"));
+            match index.and_then(|index| index.names()) {
+                Ok(names) => names.iter().for_each(|oid| {
+                    missing.remove(oid);
                 }),
                 Err(Error::Damaged { .. }) => {}
                 Err(error) => return Err(error),
@@ -237,80 +238,19 @@ impl Store {
         let path = self.pack_file(name, "pack");
         let file = File::open(&path).at(&path)?;
         let bytes = file.metadata().at(&path)?.len();
-        let index = Index::read(&self.dir, &self.pack_file(name, "idx"))?;
-        let places = index.places(bytes).ok_or_else(|| Error::Damaged {
-            store: self.dir.clone(),
-            what: format!("{} isn't what its index says", path.display()),
-        })?;
-        Ok((file, places))
+        let index = Index::open_checked(&self.dir, &self.pack_file(name, "idx"))?;
+        Ok((file, index.places(bytes)?))
     }
 }
 
-/// What stands before the compressed bytes of an object in a pack.
-struct Header {
-    /// Its type and size, as they stand there.
-    size: Vec<u8>,
-    base: Base,
-}
-
-/// What an object in a pack is a delta of.
-enum Base {
-    None,
-    /// Of what begins so many bytes before it.
-    Before(u64),
-    /// Of one that is named, which git hardly ever writes.
-    Named,
-}
-
-impl Header {
-    fn read(from: &mut dyn Read) -> io::Result<Self> {
-        let mut next = || {
-            let mut byte = [0];
-            from.read_exact(&mut byte).map(|()| byte[0])
-        };
-        let mut size = vec![next()?];
-        while size[size.len() - 1] & 0x80 != 0 {
-            size.push(next()?);
+/// The header of what stood at `offset`, for where it `begins` now. `None` when its base isn't among what was `moved`.
+fn anew(header: EntryHeader, offset: u64, begins: u64, moved: &HashMap<u64, u64>) -> Option<EntryHeader> {
+    let form = match header.form {
+        Form::DeltaOfBefore(distance) => {
+            Form::DeltaOfBefore(begins - moved.get(&offset.checked_sub(distance)?)?)
         }
-        let base = match size[0] >> 4 & 7 {
-            6 => {
-                let mut byte = next()?;
-                let mut distance = u64::from(byte & 0x7f);
-                while byte & 0x80 != 0 {
-                    byte = next()?;
-                    distance = distance.wrapping_add(1) << 7 | u64::from(byte & 0x7f);
-                }
-                Base::Before(distance)
-            }
-            7 => Base::Named,
-            _ => Base::None,
-        };
-        Ok(Self { size, base })
-    }
-
-    /// The same for what stood at `offset` and stands at `begins`. `None` when its base isn't among what was `moved`.
-    fn anew(&self, offset: u64, begins: u64, moved: &HashMap<u64, u64>) -> Option<Vec<u8>> {
-        let mut bytes = self.size.clone();
-        match self.base {
-            Base::None => {}
-            Base::Before(distance) => {
-                push_distance(begins - moved.get(&offset.checked_sub(distance)?)?, &mut bytes)
-            }
-            Base::Named => return None,
-        }
-        Some(bytes)
-    }
-}
-
-/// Seven bits a byte, the last ones last; each byte before them stands for one more than it says.
-fn push_distance(mut distance: u64, out: &mut Vec<u8>) {
-    let low = |value: u64| u8::try_from(value & 0x7f).expect("seven bits");
-    let mut digits = vec![low(distance)];
-    distance >>= 7;
-    while distance > 0 {
-        distance -= 1;
-        digits.push(low(distance) | 0x80);
-        distance >>= 7;
-    }
-    out.extend(digits.iter().rev());
+        Form::DeltaOfNamed => return None,
+        whole @ Form::Whole(_) => whole,
+    };
+    Some(EntryHeader { form, ..header })
 }

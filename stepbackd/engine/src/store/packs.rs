@@ -409,7 +409,7 @@ impl Packs {
                 Fault::Damaged(how) => Fault::Damaged(format!("{how}, in its pack")),
                 other => other,
             };
-            match packed_blob::open(&self.view.join("pack"), oid).map_err(in_pack)? {
+            match packed_blob::open(&self.store, oid).map_err(in_pack)? {
                 PackedBlob::Whole(contents, size) => {
                     contents.copy(oid, to).map_err(in_pack)?;
                     self.was_good(oid);

@@ -154,7 +154,7 @@ impl Store {
             if path.extension().is_some_and(|it| it == "idx")
                 && let Some(stem) = path.file_stem()
             {
-                packs.insert(stem.to_owned(), Index::read(&self.dir, &path)?.names().collect());
+                packs.insert(stem.to_owned(), Index::open_checked(&self.dir, &path)?.names()?);
             }
         }
         Ok(packs)
