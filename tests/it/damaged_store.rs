@@ -273,4 +273,20 @@ fn what_is_found_damaged_is_written_again_from_the_disk() {
         !found["root"]["warnings"].to_string().contains("store_damaged")
     });
     project.fsck();
+
+    // Of what only an earlier checkpoint has, the disk has nothing: nothing is looked at.
+    project.write("f", "other\n");
+    project.save();
+    fs::remove_file(&path).unwrap();
+    project.settle();
+    for _ in 0..2 {
+        let found = project.json(&["status", "--verify"])["root"].clone();
+        assert!(
+            found["warnings"]
+                .to_string()
+                .contains("nothing that is on disk now"),
+            "{found:#}"
+        );
+        assert_eq!(found["settled"], true, "{found:#}");
+    }
 }

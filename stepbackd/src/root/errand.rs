@@ -72,14 +72,18 @@ fn busy_around(other: &Path) -> Failure {
     )
 }
 
-fn damage(findings: &[Finding]) -> Vec<Warning> {
+/// What was found, for people; `mending`: some of it is on the disk, and is being written again.
+fn damage(findings: &[Finding], mending: bool) -> Vec<Warning> {
+    let hint = if mending {
+        "checkpoints that don't need it stay usable; what of it is on disk now is being written again: \
+         `stepback status --verify` in a moment shows what is left"
+    } else {
+        "checkpoints that don't need it stay usable; nothing that is on disk now can mend it"
+    };
     let warning = |message: String| Warning {
         kind: FailureKind::StoreDamaged.name().into(),
         message,
-        hint:
-            "checkpoints that don't need it stay usable; what of it is on disk now is being written again: \
-               `stepback status --verify` in a moment shows what is left"
-                .into(),
+        hint: hint.into(),
     };
     let told = findings.iter().take(FINDINGS_MAX);
     let mut warnings: Vec<Warning> = told
@@ -394,15 +398,12 @@ impl Actor {
     }
 
     fn verify(&mut self, progress: &Progress) -> Result<Outcome, JobError> {
-        let findings = self.with_engine(progress, |engine, _| {
+        let (findings, mending) = self.with_engine(progress, |engine, _| {
             let findings = engine.verify()?;
-            if !findings.is_empty() {
-                engine.doubt_store()?;
-            }
-            Ok(findings)
+            let mending = engine.mend_from_disk(&findings)?;
+            Ok((findings, mending))
         })?;
-        if !findings.is_empty() {
-            // What is on disk can be written again at once.
+        if mending {
             self.root.mailbox.everything_pending(Instant::now());
         }
         let settled = self.root.mailbox.is_settled();
@@ -412,7 +413,7 @@ impl Actor {
         status.progress = None;
         status.settled = status.settled.map(|_| settled);
         status.warnings.extend(self.daemon.warnings_for(&self.root));
-        status.warnings.extend(damage(&findings));
+        status.warnings.extend(damage(&findings, mending));
         let daemon = self.daemon.info();
         Ok(Reply::Status(Box::new(stepback_proto::Status {
             daemon,
@@ -428,13 +429,10 @@ mod tests {
 
     #[test]
     fn many_findings_are_cut_and_counted() {
-        let finding = Finding {
-            what: "w".into(),
-            how: "h".into(),
-        };
-        let told = damage(&vec![finding.clone(); FINDINGS_MAX + 7]);
+        let finding = Finding::of_record("w", "h");
+        let told = damage(&vec![finding.clone(); FINDINGS_MAX + 7], false);
         assert_eq!(told.len(), FINDINGS_MAX + 1);
         assert_eq!(told[FINDINGS_MAX].message, "and 7 more");
-        assert_eq!(damage(&[finding]).len(), 1);
+        assert_eq!(damage(&[finding], false).len(), 1);
     }
 }

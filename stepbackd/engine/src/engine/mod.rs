@@ -16,6 +16,7 @@
 //! | `aftermath` | checkpoints of what is there after an operation |
 //! | `recover` | finish or undo an operation that was interrupted |
 //! | `sessions` | open, end, sum up |
+//! | `verify` | check everything; what of the damage the disk can mend |
 //! | `watchful` | files that cost too much, ignore files that went away |
 //! | `prune` | pin, drop, and what goes with time |
 //! | `forget` | purge paths from everything |
@@ -47,6 +48,7 @@ mod sessions;
 mod stores;
 mod talk;
 mod talk_steps;
+mod verify;
 mod watchful;
 
 use std::cell::Cell;
@@ -318,59 +320,6 @@ impl Engine {
     #[must_use]
     pub fn rule_notes(&self) -> Vec<String> {
         self.rules.as_ref().map(Rules::notes).unwrap_or_default()
-    }
-
-    /// Something in the store is damaged: the next look reads everything, and writes again what isn't there whole.
-    ///
-    /// # Errors
-    /// When the cache, which says what is stored, can't be removed.
-    pub fn doubt_store(&mut self) -> Result<()> {
-        let told = self.told();
-        self.remove_cache()?;
-        self.distrust_tree(Some(told));
-        Ok(())
-    }
-
-    /// Checks every object that this root's refs need.
-    ///
-    /// # Errors
-    /// When the store can't be read at all; what is damaged is in the result.
-    pub fn verify(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.damaged.clone();
-        findings.extend(self.store.nameless_refs()?);
-        let prefixes = [
-            crate::checkpoint::refs_prefix(self.id()),
-            format!("refs/stepback/{}/", self.id()),
-        ];
-        for prefix in prefixes {
-            for finding in self.store.verify(&prefix)? {
-                if !findings.iter().any(|known| known.what == finding.what) {
-                    findings.push(finding);
-                }
-            }
-        }
-        let sides = self.store.all_refs(&crate::side::refs_prefix(self.id()))?;
-        // Somebody may have deleted refs since they were read.
-        let refs = self.store.all_refs(&crate::checkpoint::refs_prefix(self.id()))?;
-        for checkpoint in &self.checkpoints {
-            let what = crate::checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
-            if !refs.contains_key(&what) {
-                let how = format!(
-                    "is missing: checkpoint {} is lost when the daemon ends",
-                    checkpoint.n
-                );
-                findings.push(Finding { what, how });
-            }
-            let what = crate::side::ref_name(self.id(), checkpoint.n);
-            if !sides.contains_key(&what) {
-                let how = format!(
-                    "is missing: checkpoint {} can be looked at, and not be gone back to",
-                    checkpoint.n
-                );
-                findings.push(Finding { what, how });
-            }
-        }
-        Ok(findings)
     }
 
     fn cache_file(&self) -> PathBuf {

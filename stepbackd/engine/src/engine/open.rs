@@ -140,11 +140,8 @@ impl Damage {
         for (name, found) in store.all_refs(prefix)? {
             match found.map(|oid| read(&name, oid)) {
                 Ok(Ok(record)) => all.push(record),
-                Ok(Err(error)) => self.found.push(Finding {
-                    what: name,
-                    how: error.to_string(),
-                }),
-                Err(how) => self.found.push(Finding { what: name, how }),
+                Ok(Err(error)) => self.found.push(Finding::of_record(name, error.to_string())),
+                Err(how) => self.found.push(Finding::of_record(name, how)),
             }
         }
         Ok(all)
@@ -160,10 +157,9 @@ impl Damage {
         let made = highest.max(sides.last().map_or(0, |last| last.saturating_sub(1)));
         for n in sides.range(..=made).copied().filter(|n| !damaged.contains(n)) {
             if known.binary_search_by_key(&n, |c| c.n).is_err() {
-                self.found.push(Finding {
-                    what: format!("{prefix}{n}"),
-                    how: "is missing; its side record is there".into(),
-                });
+                let missing =
+                    Finding::of_record(format!("{prefix}{n}"), "is missing; its side record is there");
+                self.found.push(missing);
             }
         }
         Ok(())

@@ -256,7 +256,7 @@ impl Engine {
         }
         Ok(found
             .into_iter()
-            .map(|(what, how)| Finding { what, how })
+            .map(|(what, how)| Finding::of_record(what, how))
             .collect())
     }
 
@@ -268,10 +268,9 @@ impl Engine {
         for entry in &self.redo {
             match entry.plan(&self.store) {
                 Ok(_) => {}
-                Err(error @ Error::Damaged { .. }) => found.push(Finding {
-                    what: entry.ref_name(self.id()),
-                    how: error.to_string(),
-                }),
+                Err(error @ Error::Damaged { .. }) => {
+                    found.push(Finding::of_record(entry.ref_name(self.id()), error.to_string()));
+                }
                 Err(error) => return Err(error),
             }
         }

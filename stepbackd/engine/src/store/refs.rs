@@ -414,9 +414,9 @@ impl Store {
         let packed = packed_refs::read(&self.dir, &self.packed_refs)?;
         let nameless = packed.broken.iter().filter(|broken| broken.name.is_none());
         Ok(nameless
-            .map(|broken| Finding {
-                what: format!("line {} of packed-refs", broken.number),
-                how: "can't be read: a checkpoint or another record is lost".into(),
+            .map(|broken| {
+                let what = format!("line {} of packed-refs", broken.number);
+                Finding::of_record(what, "can't be read: a checkpoint or another record is lost")
             })
             .collect())
     }

@@ -17,6 +17,19 @@ pub struct Finding {
     pub what: String,
     /// How it is wrong.
     pub how: String,
+    /// The object that isn't whole; `None` when it is a ref or a record.
+    pub object: Option<Oid>,
+}
+
+impl Finding {
+    /// A ref or a record, and how it is wrong.
+    pub fn of_record(what: impl Into<String>, how: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            how: how.into(),
+            object: None,
+        }
+    }
 }
 
 /// An object to be looked at, and where it was met: `refs/...` or `refs/...:path`.
@@ -50,10 +63,7 @@ impl Store {
         let refs = match self.all_refs(prefix) {
             Ok(refs) => refs,
             Err(Error::Damaged { what, .. }) => {
-                findings.push(Finding {
-                    what,
-                    how: "refs can't be listed".into(),
-                });
+                findings.push(Finding::of_record(what, "refs can't be listed"));
                 return Ok(findings);
             }
             Err(error) => return Err(error),
@@ -63,10 +73,7 @@ impl Store {
         let mut bad = Vec::new();
         for (name, found) in refs {
             match found {
-                Err(how) => unreadable.push(Finding {
-                    what: format!("ref {name}"),
-                    how,
-                }),
+                Err(how) => unreadable.push(Finding::of_record(format!("ref {name}"), how)),
                 Ok(oid) => {
                     self.verify_from(&name, oid, &mut seen, &mut bad);
                     starts.push((name, oid));
@@ -105,6 +112,7 @@ impl Store {
                         finding: Finding {
                             what: format!("{} {} ({})", task.kind.name(), task.oid, task.place),
                             how,
+                            object: Some(task.oid),
                         },
                     });
                 }

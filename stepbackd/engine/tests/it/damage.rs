@@ -302,10 +302,49 @@ fn what_verify_finds_damaged_is_written_again_by_the_next_look() {
         let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "kept\n").unwrap());
         sandbox.engine().save_cache().unwrap();
         damage(&loose(&mut sandbox, b"kept\n"));
-        assert_ne!(sandbox.engine().verify().unwrap(), []);
-        sandbox.engine().doubt_store().unwrap();
+        let findings = sandbox.engine().verify().unwrap();
+        assert_ne!(findings, []);
+        assert!(sandbox.engine().mend_from_disk(&findings).unwrap());
         assert_eq!(sandbox.engine().current(), Some(1));
         assert!(!sandbox.capture().created);
         assert_eq!(sandbox.engine().verify().unwrap(), []);
     }
+}
+
+#[test]
+fn what_only_an_earlier_checkpoint_has_is_not_looked_for_on_disk() {
+    for damage in DAMAGES {
+        let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "earlier\n").unwrap());
+        fs::write(sandbox.root().join("f"), "now\n").unwrap();
+        sandbox.capture();
+        damage(&loose(&mut sandbox, b"earlier\n"));
+        for rests in [false, true] {
+            if rests {
+                sandbox.engine().rest().unwrap();
+            }
+            let findings = sandbox.engine().verify().unwrap();
+            assert_ne!(findings, []);
+            assert!(!sandbox.engine().mend_from_disk(&findings).unwrap());
+        }
+        // Back on the disk, it is written like anything new.
+        fs::write(sandbox.root().join("f"), "earlier\n").unwrap();
+        sandbox.capture();
+        assert_eq!(sandbox.engine().verify().unwrap(), []);
+    }
+}
+
+#[test]
+fn what_one_look_could_not_mend_is_not_tried_again() {
+    let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "kept\n").unwrap());
+    fs::remove_file(loose(&mut sandbox, b"kept\n")).unwrap();
+    // Nobody has looked since.
+    fs::write(sandbox.root().join("f"), "other\n").unwrap();
+    let mut tried = Vec::new();
+    for _ in 0..3 {
+        let findings = sandbox.engine().verify().unwrap();
+        assert_ne!(findings, []);
+        tried.push(sandbox.engine().mend_from_disk(&findings).unwrap());
+        sandbox.capture();
+    }
+    assert_eq!(tried, [true, false, false]);
 }
