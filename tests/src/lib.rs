@@ -21,6 +21,7 @@ mod process_facts;
 mod project;
 mod random;
 mod sandbox;
+mod signals;
 mod snapshot;
 mod wait;
 mod wire;

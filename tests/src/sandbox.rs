@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
-use crate::{Daemon, Finished, Project, eventually, finish, pause, start, used};
+use crate::{Daemon, Finished, Project, eventually, finish, pause, signals, start, used};
 
 /// No command of a test takes longer, unless something hangs.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
@@ -69,6 +69,7 @@ impl Sandbox {
     }
 
     fn build(share: Share) -> Self {
+        signals::are_not_passed_on_ignored();
         let dir = tempfile::Builder::new()
             .prefix("sb-")
             .tempdir()
