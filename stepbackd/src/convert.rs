@@ -184,6 +184,7 @@ pub fn tree(snapshot: Snapshot) -> String {
     snapshot.tree.to_string()
 }
 
+/// Why a checkpoint was made.
 const fn trigger(trigger: Trigger) -> wire::Trigger {
     use wire::Trigger as T;
     match trigger {
@@ -548,6 +549,18 @@ mod tests {
             hint: "do so".into(),
         });
         assert_eq!((refused.message.as_str(), refused.hint.as_str()), ("no", "do so"));
+    }
+
+    #[test]
+    fn triggers_have_the_same_names_in_commits_and_for_clients() {
+        // Serde names all that there are.
+        let unknown = serde_json::from_str::<Trigger>(r#""""#).unwrap_err().to_string();
+        let quoted: Vec<&str> = unknown.split('`').skip(3).step_by(2).collect();
+        assert!(quoted.len() >= 14, "{unknown}");
+        for name in quoted {
+            let of_commit: Trigger = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(trigger(of_commit).name(), name);
+        }
     }
 
     #[test]

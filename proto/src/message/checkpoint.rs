@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why a checkpoint was made.
+/// Why a checkpoint was made: what the engine's `checkpoint::Trigger` is on the wire. They are two on purpose, like all words
+/// of wire and engine: the bytes of this one follow its order, so that variants come at the end; the other one's names stand
+/// in commits. The daemon's `convert.rs` goes from that to this, and a test there holds the names together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the JSON and say it all")]
 pub enum Trigger {

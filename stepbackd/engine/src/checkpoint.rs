@@ -13,7 +13,7 @@ use crate::record::{self, Head};
 use crate::store::Store;
 use crate::time::Time;
 
-/// Why a checkpoint was made.
+/// Why a checkpoint was made. The names stand in commits, so they stay; clients get them as the wire's own enum of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
