@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,13 @@ use sha1::{Digest, Sha1};
 use crate::path::TreePath;
 
 const LIST: &str = "/proc/self/mountinfo";
+
+/// The kernel's list. It says that its size is 0, and writes the list down anew for each read: so few, large ones.
+fn list() -> io::Result<Vec<u8>> {
+    let mut list = Vec::with_capacity(16 << 10);
+    File::open(LIST)?.read_to_end(&mut list)?;
+    Ok(list)
+}
 
 /// All mounts at one moment.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,7 +41,7 @@ impl Mounts {
     /// Those of now; `None` when the system doesn't tell.
     #[must_use]
     pub fn read() -> Option<Self> {
-        Some(Self::parse(&fs::read(LIST).ok()?))
+        Some(Self::parse(&list().ok()?))
     }
 
     fn parse(list: &[u8]) -> Self {
@@ -89,7 +97,7 @@ pub struct Volume {
 /// The file system with this device number; `None` when the system doesn't tell.
 #[must_use]
 pub fn volume(dev: u64) -> Option<Volume> {
-    volume_in(&fs::read(LIST).ok()?, dev)
+    volume_in(&list().ok()?, dev)
 }
 
 fn volume_in(list: &[u8], dev: u64) -> Option<Volume> {
@@ -116,13 +124,13 @@ fn volume_in(list: &[u8], dev: u64) -> Option<Volume> {
 /// Whether something is mounted right at `path`, an absolute path without links.
 #[must_use]
 pub fn is_point(path: &Path) -> bool {
-    fs::read(LIST).is_ok_and(|list| points(&list).any(|point| point == path.as_os_str().as_bytes()))
+    list().is_ok_and(|list| points(&list).any(|point| point == path.as_os_str().as_bytes()))
 }
 
 /// Mount points strictly below `root`, an absolute path without links; `None` when the system doesn't tell.
 #[must_use]
 pub fn below(root: &Path) -> Option<BTreeSet<TreePath>> {
-    Some(parse(&fs::read(LIST).ok()?, root))
+    Some(parse(&list().ok()?, root))
 }
 
 fn points(list: &[u8]) -> impl Iterator<Item = Vec<u8>> {

@@ -11,6 +11,7 @@ use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
 use stepback_engine::time::Time;
 use stepback_proto::Failure;
+use tokio::task::JoinHandle;
 
 use crate::config::RootConfig;
 use crate::daemon::Daemon;
@@ -77,6 +78,8 @@ pub struct Actor {
     pub(super) purge: Option<(Instant, u32)>,
     /// Retention failed so often in a row.
     pub(super) thin_failures: u32,
+    /// A thread that makes the store's newest changes durable where they belong.
+    pub(super) settling: Option<JoinHandle<()>>,
     pub(super) timers: Timers,
 }
 
@@ -162,6 +165,7 @@ impl Actor {
             elsewhere: Vec::new(),
             purge: None,
             thin_failures: 0,
+            settling: None,
             timers: Timers::default(),
         }
     }

@@ -219,7 +219,7 @@ impl Actor {
             }
         };
         self.publish();
-        self.settle_store(false);
+        self.settle_store_aside();
         let took = started.elapsed();
         if took >= MUCH {
             // Most bursts read nothing of the store.
@@ -268,6 +268,6 @@ impl Actor {
             self.catch_up_record();
         }
         self.save_cache();
-        self.settle_store(true);
+        self.settle_store();
     }
 }

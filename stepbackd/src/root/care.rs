@@ -267,11 +267,31 @@ impl Actor {
     }
 
     /// A sync of the file system, which may take long beside somebody's large writes: for when nobody waits.
-    pub(super) fn settle_store(&self, anyway: bool) {
+    pub(super) fn settle_store(&self) {
         if let Some(engine) = &self.engine
-            && let Err(e) = engine.settle_store(anyway)
+            && let Err(e) = engine.settle_store()
         {
-            tracing::debug!(root = %self.root.id, "the store's newest changes stay in one file: {e}");
+            stays_ahead(&self.root.id, &e);
+        }
+    }
+
+    /// The same when much has gathered, by another thread: the next checkpoint doesn't wait for it.
+    pub(super) fn settle_store_aside(&mut self) {
+        if self.settling.as_ref().is_some_and(|at_it| !at_it.is_finished()) {
+            return;
+        }
+        let begun = self.engine.as_ref().map(Engine::begin_settling).transpose();
+        match begun {
+            Ok(Some(Some(settling))) => {
+                let id = self.root.id.clone();
+                self.settling = Some(self.daemon.runtime.spawn_blocking(move || {
+                    if let Err(e) = settling.finish() {
+                        stays_ahead(&id, &e);
+                    }
+                }));
+            }
+            Ok(_) => self.settling = None,
+            Err(e) => stays_ahead(&self.root.id, &e),
         }
     }
 
@@ -299,6 +319,10 @@ impl Actor {
 pub(super) fn pause_after(times: u32) -> Duration {
     let growth = 1 << times.saturating_sub(1).min(10);
     RETRY.0.saturating_mul(growth).min(RETRY.1)
+}
+
+fn stays_ahead(root: &str, error: &stepback_engine::Error) {
+    tracing::debug!(root, "the store's newest changes stay in one file: {error}");
 }
 
 /// What is said to jobs that an actor leaves undone.

@@ -49,7 +49,7 @@ impl Actor {
         }
         self.take_over();
         self.daemon.keeper.make_way(Some(&self.root.store));
-        self.settle_store(true);
+        self.settle_store();
         self.finish_purge();
         let (policy, budget, pressure) = (self.config.retention, self.config.quota, self.pressure);
         let live = elsewhere::live_bytes(&self.daemon);

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::error::Result;
 use crate::node::{NotCaptured, Snapshot};
 use crate::path::TreePath;
+use crate::store::Settling;
 use crate::tree::Tree;
 
 /// What is told of a tree that isn't in memory.
@@ -84,15 +85,19 @@ impl Engine {
         self.store.let_go()
     }
 
-    /// Puts the newest changes of the store where they belong, so that whoever comes next doesn't have to: when much has
-    /// gathered, or `anyway`. Nothing depends on it.
+    /// Puts the newest changes of the store where they belong. Nothing depends on it.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn settle_store(&self, anyway: bool) -> Result<()> {
-        if anyway || self.store.wants_settling() {
-            self.store.settle()?;
-        }
-        Ok(())
+    pub fn settle_store(&self) -> Result<()> {
+        self.store.settle()
+    }
+
+    /// What is to be done, by another thread, so that nobody has to wait for that later; when much has gathered.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn begin_settling(&self) -> Result<Option<Settling>> {
+        self.store.begin_settling()
     }
 }

@@ -46,13 +46,14 @@ impl GitDirs {
             let Some(git_dir) = GitDir::find(&holder) else {
                 continue;
             };
-            // A submodule's in the `.git` of its superproject, or a worktree's, is the usual case.
-            let is_plain = |dir: &&PathBuf| {
-                **dir != holder.join(".git") && dir.components().any(|part| part.as_os_str() == ".git")
+            // A submodule's in the `.git` of its superproject, or a worktree's, is the usual case; or a `.git` itself, unless
+            // it is a link.
+            let is_plain = |dir: &&Path| {
+                dir.components().any(|part| part.as_os_str() == ".git")
+                    && (**dir != holder.join(".git") || !dir.is_symlink())
             };
-            let dirs = [&git_dir.own, &git_dir.common];
-            let found: Vec<TreePath> = dirs
-                .into_iter()
+            let found: Vec<TreePath> = git_dir
+                .dirs()
                 .filter(|dir| !is_plain(dir))
                 .filter_map(|dir| within(root, dir))
                 .collect();
@@ -155,8 +156,7 @@ fn within(root: &Path, path: &Path) -> Option<TreePath> {
 
 /// What a git directory has elsewhere in the root: by links, and by alternates.
 fn used_by(root: &Path, git_dir: &GitDir) -> Vec<TreePath> {
-    let dirs = [&git_dir.own, &git_dir.common];
-    let links = dirs.iter().flat_map(|dir| LINKED.map(|name| dir.join(name)));
+    let links = git_dir.dirs().flat_map(|dir| LINKED.map(|name| dir.join(name)));
     let mut used: Vec<TreePath> = links
         .filter(|link| link.is_symlink())
         .filter_map(|link| within(root, &link))

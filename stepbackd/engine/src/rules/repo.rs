@@ -54,6 +54,12 @@ impl GitDir {
         there.then_some(Self { own, common })
     }
 
+    /// Both, once each.
+    pub fn dirs(&self) -> impl Iterator<Item = &Path> {
+        let common = (self.common != self.own).then_some(&self.common);
+        [&self.own].into_iter().chain(common).map(PathBuf::as_path)
+    }
+
     /// That git can read its files without being held up: one that waits there would hold up the root, and one that never
     /// ends would fill git's memory.
     fn check_files(&self) -> Result<()> {

@@ -190,6 +190,40 @@ impl Ahead {
         }
     }
 
+    /// What is in it now; `None` when that is nothing, or isn't what the store has.
+    pub fn mark(&self) -> Result<Option<Mark>> {
+        let mut state = self.state();
+        let Some(open) = self.current(&mut state, false)? else {
+            return Ok(None);
+        };
+        let Some(first) = open.first.filter(|_| !open.spoilt) else {
+            return Ok(None);
+        };
+        Ok(Some(Mark {
+            file_system: open.file_system.try_clone().at(&self.path)?,
+            first,
+            last: open.last,
+            end: open.end,
+        }))
+    }
+
+    /// Empties it if nothing else is in it than at `mark`, since which the file system was synced. Whether it did.
+    ///
+    /// # Errors
+    /// When the disk refuses; then it is as it was, or empty.
+    pub fn empty_to(&self, mark: &Mark) -> Result<bool> {
+        let mut state = self.state();
+        let Some(open) = self.current(&mut state, false)? else {
+            return Ok(false);
+        };
+        let same =
+            !open.spoilt && (open.first, open.last, open.end) == (Some(mark.first), mark.last, mark.end);
+        if same {
+            open.blank(SECTOR).at(&self.path)?;
+        }
+        Ok(same)
+    }
+
     /// Whether so much is in it that it should be emptied before somebody has to wait for that.
     pub fn is_well_filled(&self) -> bool {
         self.state().as_ref().is_some_and(|open| open.end >= WELL_FILLED)
@@ -290,6 +324,24 @@ impl Ahead {
     }
 }
 
+/// What was in the file at some moment.
+#[derive(Debug)]
+pub struct Mark {
+    /// The description that vouches for all since the file was empty, see [`Open`].
+    file_system: File,
+    first: Hash,
+    last: Hash,
+    end: usize,
+}
+
+impl Mark {
+    /// Makes everything on the file system durable.
+    pub fn sync(&self) -> io::Result<()> {
+        fault::point("store.fsync")?;
+        sync_file_system(&self.file_system)
+    }
+}
+
 struct Record {
     body: Vec<u8>,
     hash: Hash,
@@ -361,9 +413,13 @@ impl Open {
     fn empty(&mut self, wipe: bool) -> io::Result<()> {
         fault::point("store.fsync")?;
         sync_file_system(&self.file_system)?;
-        let zeros = vec![0; if wipe { BYTES } else { SECTOR }];
+        self.blank(if wipe { BYTES } else { SECTOR })
+    }
+
+    /// Everything that it says is durable elsewhere.
+    fn blank(&mut self, bytes: usize) -> io::Result<()> {
         fault::point("store.write")?;
-        self.file.write_all_at(&zeros, 0)?;
+        self.file.write_all_at(&vec![0; bytes], 0)?;
         fault::point("store.fsync")?;
         self.file.sync_data()?;
         (self.first, self.last, self.end, self.spoilt) = (None, [0; HASH], 0, false);

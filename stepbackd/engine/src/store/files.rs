@@ -150,7 +150,10 @@ impl TempFile {
             path,
             file: Some(file),
         };
-        temp.file().set_permissions(Permissions::from_mode(mode))?;
+        // The umask, or an inherited list of permissions, may have changed it: seldom, so a look comes first.
+        if temp.file().metadata()?.permissions().mode() & 0o7777 != mode {
+            temp.file().set_permissions(Permissions::from_mode(mode))?;
+        }
         Ok(temp)
     }
 
@@ -179,7 +182,7 @@ impl TempFile {
     }
 
     /// Lets the system begin to write it out; only a hint.
-    fn start_writing(&self) {
+    pub fn start_writing(&self) {
         #[cfg(target_os = "linux")]
         {
             // On dirty pages this is what the advice does.

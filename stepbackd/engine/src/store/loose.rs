@@ -40,6 +40,11 @@ impl Stamp {
     }
 }
 
+/// The directory of the loose objects whose names begin with this byte.
+pub fn fan_out(objects: &Path, first: u8) -> PathBuf {
+    objects.join(format!("{first:02x}"))
+}
+
 /// Where a loose object is, below `objects`.
 pub fn path(objects: &Path, oid: Oid) -> PathBuf {
     let hex = oid.to_string();

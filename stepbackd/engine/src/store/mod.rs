@@ -36,6 +36,7 @@ mod ref_file;
 mod refs;
 mod replay;
 mod reserve;
+mod settling;
 pub mod size;
 mod sweep;
 pub mod textdiff;
@@ -62,6 +63,7 @@ pub use read::{Objects, read_tree};
 pub use ref_file::{Found as FoundRef, REF_NAME_MAX};
 pub use refs::Expected;
 pub use reserve::RESERVE_BYTES;
+pub use settling::Settling;
 pub use verify::Finding;
 pub use writer::{LARGE_BYTES, ObjectWriter};
 
@@ -251,6 +253,10 @@ impl Store {
 
     fn lock_path(&self) -> PathBuf {
         self.private.join("lock")
+    }
+
+    fn refs_lock_path(&self) -> PathBuf {
+        self.private.join("refs-lock")
     }
 
     fn reserve_path(&self) -> PathBuf {

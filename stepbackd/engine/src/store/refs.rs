@@ -437,7 +437,6 @@ impl Store {
 
     /// Changes of refs are one at a time, so a `.lock` file that is there is one that a crash has left.
     pub(super) fn lock_refs(&self) -> Result<Flock<File>> {
-        let file = self.private.join("refs-lock");
-        Ok(lock::flock(&file, FlockArg::LockExclusive)?.expect("a lock that waits is got"))
+        Ok(lock::flock(&self.refs_lock_path(), FlockArg::LockExclusive)?.expect("a lock that waits is got"))
     }
 }

@@ -67,10 +67,4 @@ impl Store {
         let _serial = self.lock_refs()?;
         self.ahead.settle(false)
     }
-
-    /// Whether somebody will soon have to wait for [`Store::settle`].
-    #[must_use]
-    pub fn wants_settling(&self) -> bool {
-        self.ahead.is_well_filled()
-    }
 }

@@ -283,3 +283,63 @@ fn a_file_that_is_none_of_ours_is_no_record() {
         assert_eq!(again.read_ref("refs/x/1").unwrap(), Some(made[2]));
     }
 }
+
+/// Checkpoints until somebody should empty the file.
+fn fill(store: &Store, from: u32) -> (super::super::Settling, Vec<[Oid; 3]>) {
+    let mut made = Vec::new();
+    for number in from..from + 2_000 {
+        if let Some(settling) = store.begin_settling().unwrap() {
+            return (settling, made);
+        }
+        made.push(checkpoint(store, &format!("refs/x/{number}"), number));
+    }
+    panic!("it never wants to be emptied");
+}
+
+#[test]
+fn what_is_added_while_it_is_emptied_stays() {
+    let store = sandbox();
+    let (settling, _) = fill(&store, 0);
+    // Nothing of what comes now waits for it, and nothing is lost by it.
+    let made = checkpoint(&store, "refs/y/1", 70_001);
+    assert!(!settling.finish().unwrap());
+    lose_power(&store, &made, &["refs/y/1"]);
+    let again = Store::open(store.path()).unwrap();
+    assert_eq!(again.read_ref("refs/y/1").unwrap(), Some(made[2]));
+    assert!(made.iter().all(|oid| again.has(*oid).unwrap()));
+    assert_clean(&again);
+}
+
+#[test]
+fn it_is_emptied_when_nothing_was_added() {
+    let store = sandbox();
+    let (settling, _) = fill(&store, 0);
+    assert!(settling.finish().unwrap());
+    assert!(store.ahead.is_empty().unwrap());
+    assert!(store.begin_settling().unwrap().is_none());
+    // The next round is as good as the first.
+    let made = checkpoint(&store, "refs/y/1", 70_001);
+    lose_power(&store, &made, &["refs/y/1"]);
+    let again = Store::open(store.path()).unwrap();
+    assert_eq!(again.read_ref("refs/y/1").unwrap(), Some(made[2]));
+    assert_clean(&again);
+}
+
+#[test]
+fn what_another_process_adds_while_it_is_emptied_stays() {
+    let store = sandbox();
+    let other = Store::open(store.path()).unwrap();
+    // It was emptied and begun anew by somebody else.
+    let (settling, _) = fill(&store, 0);
+    other.settle().unwrap();
+    let made = checkpoint(&other, "refs/y/1", 70_001);
+    assert!(!settling.finish().unwrap());
+    lose_power(&store, &made, &["refs/y/1"]);
+    let again = Store::open(store.path()).unwrap();
+    assert_eq!(again.read_ref("refs/y/1").unwrap(), Some(made[2]));
+    // The store is gone.
+    let (settling, _) = fill(&again, 1_000);
+    fs::remove_dir_all(store.path()).unwrap();
+    assert!(settling.finish().is_ok_and(|emptied| !emptied));
+    assert!(!store.path().exists());
+}
