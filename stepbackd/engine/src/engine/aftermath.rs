@@ -66,9 +66,10 @@ impl Engine {
             ends_at.filter(|e| e.snapshot == look.snapshot && self.checkpoint(e.checkpoint).is_ok());
         if let Some(reached) = reached {
             self.record.position = Some(reached.checkpoint);
-            return self.write_record(cx.now);
-        }
-        if self.is_position(look.snapshot) {
+            if self.position_holds(store, look.snapshot, cx.now)? {
+                return self.write_record(cx.now);
+            }
+        } else if self.position_holds(store, look.snapshot, cx.now)? {
             return Ok(());
         }
         let why = Why::plain(Trigger::AfterOperation);

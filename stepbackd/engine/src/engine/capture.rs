@@ -160,15 +160,18 @@ impl Engine {
             && !why.makes_one_anyway()
             && !(why.trigger == Trigger::Save && self.leaves_out_more(position))
         {
-            // The store has all of it: the position holds it. What was said since is saved with it, when that was asked for;
-            // one that was rewound to stays as it was.
+            // The store has all of it: the position holds it, if that is on record.
             self.finish_look(writer, store, look.snapshot)?;
-            if why.trigger == Trigger::Save && position == self.record.highest {
-                self.refresh_talk(store, position, cx.now);
+            if !(self.doubts || why.trigger.is_relied_on()) || self.position_holds(store, look.snapshot, cx.now)? {
+                self.doubts = false;
+                // What was said since is saved with it, when that was asked for; one that was rewound to stays as it was.
+                if why.trigger == Trigger::Save && position == self.record.highest {
+                    self.refresh_talk(store, position, cx.now);
+                }
+                return Ok(captured(position, false, look.outcome));
             }
-            return Ok(captured(position, false, look.outcome));
-        }
-        if !writer.is_readable() {
+            writer = store.writer();
+        } else if !writer.is_readable() {
             // So many objects that a second barrier is nothing beside them.
             self.finish_look(writer, store, look.snapshot)?;
             writer = store.writer();
@@ -179,6 +182,7 @@ impl Engine {
         let id = self.publish_with(writer, store, look.snapshot, why, None, &[], cx.now)?;
         self.tree.saved();
         self.memory = Some(look.snapshot);
+        self.doubts = false;
         Ok(captured(id, true, look.outcome))
     }
 

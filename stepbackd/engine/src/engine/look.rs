@@ -169,6 +169,12 @@ impl Engine {
         if is_due && !self.tree.is_stored(&|oid| store.lists(oid))? {
             self.forget_tree();
         }
+        if is_due {
+            self.doubts = true;
+            if !self.has_record(store)? {
+                self.written = None;
+            }
+        }
         self.losses = losses;
         Ok(())
     }

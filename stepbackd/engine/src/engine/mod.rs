@@ -35,6 +35,7 @@ mod forget;
 mod gone;
 mod keep_talk;
 mod look;
+mod mend;
 mod open;
 mod operate;
 mod operation;
@@ -150,6 +151,8 @@ pub struct Engine {
     may_heal: bool,
     /// How often the store had lost packs when the tree in memory was compared with it.
     losses: usize,
+    /// The store may have lost something since the position's records were looked at.
+    doubts: bool,
     /// The root's record as the store has it; `None` when that isn't known.
     written: Option<RootRecord>,
     path: PathBuf,

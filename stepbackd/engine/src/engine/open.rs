@@ -84,6 +84,7 @@ impl Engine {
             copied: None,
             may_heal: false,
             losses: 0,
+            doubts: true,
             written: None,
             record,
             path,

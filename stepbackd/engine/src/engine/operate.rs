@@ -450,16 +450,16 @@ impl Engine {
             writer.finish()?;
             Some(extras)
         };
-        match self.record.position {
-            Some(position) if extras.is_none() && sessions.is_empty() && self.is_position(present) => {
-                Ok((None, position, None))
-            }
-            _ => {
-                let why = Why::plain(operation.before());
-                let n = self.publish(store, present, &why, extras, sessions, cx.now)?;
-                Ok((Some(n), n, extras))
-            }
+        if let Some(position) = self.record.position
+            && extras.is_none()
+            && sessions.is_empty()
+            && self.position_holds(store, present, cx.now)?
+        {
+            return Ok((None, position, None));
         }
+        let why = Why::plain(operation.before());
+        let n = self.publish(store, present, &why, extras, sessions, cx.now)?;
+        Ok((Some(n), n, extras))
     }
 
     pub(super) fn apply_context<'a>(

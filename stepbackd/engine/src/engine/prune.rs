@@ -7,6 +7,8 @@ use super::{Context, Engine, Presence, Scope, Why, attach};
 use crate::checkpoint::{self, Checkpoint, Trigger};
 use crate::conversation;
 use crate::error::{Error, Result};
+use crate::record::number;
+use crate::redo::RedoEntry;
 use crate::retention::{self, Candidate, Policy};
 use crate::side;
 use crate::store::{Expected, Store};
@@ -245,11 +247,35 @@ impl Engine {
     /// Gives the space of what no ref needs back. [`Error::NoRoom`] comes when only a part of it could be.
     pub(super) fn reclaim(&self) -> Result<()> {
         let git = &self.env.git;
-        self.store.collect_garbage(
-            git.program.as_deref(),
-            git.path.as_deref(),
-            git.children.packing(),
-        )
+        self.store
+            .collect_garbage(
+                git.program.as_deref(),
+                git.path.as_deref(),
+                git.children.packing(),
+            )
+            .map_err(|error| self.naming_redo(error))
+    }
+
+    /// A damaged checkpoint that is to be given up takes the redo entries with it that need it, and they may have the last
+    /// that is left of its state.
+    fn naming_redo(&self, error: Error) -> Error {
+        let Error::DamagedRecord { store, what, hint } = error else {
+            return error;
+        };
+        let needs = |entry: &&RedoEntry| {
+            let prefix = checkpoint::refs_prefix(self.id());
+            let name = what.split(' ').next().filter(|name| name.starts_with(&prefix));
+            name.and_then(number)
+                .is_some_and(|n| n == entry.before || n == entry.target)
+        };
+        let hint = match self.redo.iter().find(needs) {
+            Some(RedoEntry { k, before, .. }) => format!(
+                "redo entry {k} needs it: `stepback redo` puts the state of checkpoint {before} back, which is saved then; \
+                 after that, {hint}"
+            ),
+            None => hint,
+        };
+        Error::DamagedRecord { store, what, hint }
     }
 
     /// The same; why that didn't work, if it didn't.
@@ -278,12 +304,16 @@ impl Engine {
     fn take_out(&mut self, gone: &BTreeSet<u64>, redo: &[u64], cx: &Context<'_>) -> Result<()> {
         self.hand_bases_on(gone, cx)?;
         // What is on disk may be in one of those only; the position stands on what stays already.
-        let kept = self.memory.is_some_and(|memory| self.is_position(memory));
+        let store = Arc::clone(&self.store);
+        let kept = match self.memory {
+            Some(memory) => self.position_holds(&store, memory, cx.now)?,
+            None => false,
+        };
         if self.presence() == Presence::Here && !kept {
+            self.doubts = true;
             self.capture(Scope::Paths(BTreeSet::new()), &Why::plain(Trigger::Auto), cx)?;
         }
         self.keep_cache_true(gone)?;
-        let store = Arc::clone(&self.store);
         let id = self.id().to_owned();
         for k in redo {
             self.pop_redo(&store, *k)?;

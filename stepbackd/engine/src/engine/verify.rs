@@ -32,11 +32,14 @@ impl Engine {
         let refs = self.store.all_refs(&crate::checkpoint::refs_prefix(self.id()))?;
         for checkpoint in &self.checkpoints {
             let what = crate::checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
-            if !refs.contains_key(&what) {
-                let how = format!(
-                    "is missing: checkpoint {} is lost when the daemon ends",
-                    checkpoint.n
-                );
+            let how = match refs.get(&what) {
+                None => Some("is missing"),
+                Some(Ok(commit)) if *commit != checkpoint.commit => Some("names another commit"),
+                // One that can't be read was named above.
+                _ => None,
+            };
+            if let Some(how) = how {
+                let how = format!("{how}: checkpoint {} is lost when the daemon ends", checkpoint.n);
                 findings.push(Finding::of_record(what, how));
             }
             let what = crate::side::ref_name(self.id(), checkpoint.n);

@@ -280,7 +280,7 @@ fn remedy(name: &str) -> String {
     match parts[..] {
         ["refs", "checkpoints", root, _, n] if n.parse::<u64>().is_ok() => {
             format!(
-                "`stepback drop {n}` in the directory of {root} gives that checkpoint up; all others stay"
+                "`stepback drop {n}` in the directory of {root} gives that checkpoint up, and a redo that needs it"
             )
         }
         ["refs", "stepback", root, "root"] => {

@@ -23,6 +23,7 @@ mod lock;
 mod loose;
 mod maintenance;
 mod object;
+mod obstacle;
 mod pack;
 mod pack_by_pack;
 mod pack_entry;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Store;
 use super::ahead::Entry;
-use super::files::{self, OBJECT_MODE, TempFile};
+use super::files::{OBJECT_MODE, TempFile};
 use super::loose;
 use super::ref_file::lock_file;
 use crate::error::Result;
@@ -49,7 +49,8 @@ impl Store {
             return Ok(());
         }
         let path = loose::path(&self.objects, oid);
-        files::make_dir(path.parent().expect("in a fan-out directory"))?;
+        self.make_fan_out(path.parent().expect("in a fan-out directory"))?;
+        self.make_way(oid)?;
         let mut temp = TempFile::new(&self.objects, "tmp_obj_", OBJECT_MODE)?;
         temp.write_all(file)?;
         temp.rename(&path)

@@ -180,6 +180,7 @@ impl<'a> ObjectWriter<'a> {
     fn found(&self, oid: Oid) -> Result<Existing> {
         let existing = self.store.existing(oid)?;
         match existing {
+            Existing::Damaged => self.store.make_way(oid)?,
             Existing::Loose { stamp, known: false } => {
                 let relied = &mut self.state().relied;
                 relied.fan_outs.insert(oid.0[0]);
@@ -408,7 +409,7 @@ impl Store {
         for (oid, temp) in objects {
             let path = loose::path(&self.objects, oid);
             let fan_out = path.parent().expect("a loose object is in a fan-out directory");
-            if fan_outs.insert(oid.0[0]) && files::make_dir(fan_out)? {
+            if fan_outs.insert(oid.0[0]) && self.make_fan_out(fan_out)? {
                 // It may have been there before, and garbage collection has removed it since.
                 self.durable_fan_outs().remove(&oid.0[0]);
             }

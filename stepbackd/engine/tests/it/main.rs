@@ -18,6 +18,7 @@ mod forget_faults;
 mod keep;
 mod maintenance;
 mod operations;
+mod position;
 mod property;
 mod property_rules;
 mod records;

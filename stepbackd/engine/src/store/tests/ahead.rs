@@ -32,9 +32,14 @@ fn checkpoint(store: &Store, name: &str, number: u32) -> [Oid; 3] {
 fn lose_power(store: &Sandbox, objects: &[Oid], refs: &[&str]) {
     for (i, oid) in objects.iter().enumerate() {
         let file = store.loose_file(*oid);
-        match i % 3 {
+        match i % 4 {
             0 => fs::remove_file(file).unwrap(),
             1 => fs::write(file, b"").unwrap(),
+            // Not by a power loss; but a store that can't be opened for it helps nobody.
+            2 => {
+                fs::remove_file(&file).unwrap();
+                fs::create_dir(file).unwrap();
+            }
             _ => fs::write(file, [0; 100]).unwrap(),
         }
     }
