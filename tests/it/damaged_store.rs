@@ -290,3 +290,35 @@ fn what_is_found_damaged_is_written_again_from_the_disk() {
         assert_eq!(found["settled"], true, "{found:#}");
     }
 }
+
+/// With the packs goes what makes a checkpoint of the position. A save that finds nothing changed counts on none of it.
+#[test]
+fn a_save_after_the_packs_went_is_there_after_a_restart() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox, 2);
+    project.json(&["prune", "-y"]);
+    for entry in fs::read_dir(project.store().join("objects/pack")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let before = project.tree();
+    let n = project.save();
+    project.write("f0", "later\n");
+    project.stepback(&["daemon", "restart"]).exits(0);
+    project.rewind(n);
+    before.same(&project.tree(), "what was saved");
+}
+
+#[test]
+fn a_directory_in_the_place_of_an_object_holds_up_no_save() {
+    let sandbox = Sandbox::new();
+    let project = project(&sandbox, 2);
+    let path = loose(&project, &object(&project, 3, "f0"));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("x"), "x").unwrap();
+    project.write("g", "v3\n");
+    let n = project.save();
+    assert_eq!(project.show(n, "g"), b"v3\n");
+    assert!(project.store().join("damaged-object-1/x").is_file());
+    project.fsck();
+}

@@ -6,6 +6,7 @@ use super::warn_not_captured;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::render::json;
+use crate::render::path::one_line;
 
 /// Take a checkpoint now.
 ///
@@ -47,6 +48,10 @@ pub fn run(app: &App, args: Args) -> Result<u8> {
         .into_iter()
         .filter_map(|item| match item {
             Item::NotCaptured(path) => Some(path),
+            Item::Note(note) => {
+                app.printer.warn(&one_line(&note));
+                None
+            }
             _ => None,
         })
         .collect();

@@ -182,6 +182,10 @@ impl Error {
             Self::Io { source, .. } if source.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => {
                 "the disk or file system reports a fault: check it (`dmesg`), then try again".into()
             }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::CrossesDevices => {
+                "something was mounted or unmounted there meanwhile: try again; `stepback recover` first if something is unfinished"
+                    .into()
+            }
             Self::Io { source, .. } if has_lost_its_server(source) => {
                 "the file system there has lost its server: mount it again, or let go of it with `umount -l`".into()
             }

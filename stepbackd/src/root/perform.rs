@@ -8,8 +8,9 @@ use stepback_engine::checkpoint::Trigger;
 use stepback_engine::conversation::Mode;
 use stepback_engine::diff::patch::{LineCounts, Purpose};
 use stepback_engine::engine::{Context, Engine, Operation, Report, Scope, Select, Sides, Why};
+use stepback_engine::node::NotCaptured;
 use stepback_engine::path::TreePath;
-use stepback_engine::restore::PlanId;
+use stepback_engine::restore::{PlanId, is_leftover};
 use stepback_engine::session::WATCH;
 use stepback_proto::{Failure, FailureKind, Item, Reply, TurnLine};
 
@@ -212,8 +213,9 @@ fn first_capture(
 ) -> Result<Outcome> {
     let captured = engine.capture(Scope::All, &Why::plain(Trigger::Attach), cx)?;
     // The root is attached now, whether or not the client still listens.
-    let _ = send_not_captured(engine, None, out);
+    let _ = send_left_out(engine, out);
     let mut notes = notes.to_vec();
+    notes.extend(unfinished(engine));
     if created && engine.keeps_conversations() {
         notes.push(CONVERSATIONS_KEPT.into());
     }
@@ -248,7 +250,11 @@ fn save(
         },
         cx,
     )?;
-    let not_captured = send_not_captured(engine, None, out).unwrap_or_default();
+    let not_captured = send_left_out(engine, out).unwrap_or_default();
+    if let Some(note) = unfinished(engine) {
+        // It is saved, whether or not the client still listens.
+        let _ = out.item(Item::Note(note));
+    }
     let tree = convert::tree(engine.checkpoint(captured.id)?.snapshot);
     let reply = Reply::Saved {
         id: captured.id,
@@ -263,9 +269,30 @@ fn save(
     })
 }
 
-fn send_not_captured(engine: &Engine, n: Option<u64>, out: &mut Outlet) -> Result<u64> {
-    let left_out = engine.not_captured(n)?;
-    for path in &left_out {
+/// What is captured isn't a state that somebody made.
+fn unfinished(engine: &Engine) -> Option<String> {
+    match engine.require_finished() {
+        Err(error @ Error::Unfinished { .. }) => Some(format!("{error}: {}", error.hint())),
+        // What can't be read the status tells.
+        _ => None,
+    }
+}
+
+/// What isn't captured now. What an unfinished operation has left there is told of as that.
+fn send_left_out(engine: &Engine, out: &mut Outlet) -> Result<u64> {
+    let mut left_out = engine.not_captured(None)?;
+    if unfinished(engine).is_some() {
+        left_out.retain(|entry| !is_leftover(entry));
+    }
+    send(&left_out, out)
+}
+
+fn send_not_captured(engine: &Engine, n: u64, out: &mut Outlet) -> Result<u64> {
+    send(&engine.not_captured(Some(n))?, out)
+}
+
+fn send(left_out: &[NotCaptured], out: &mut Outlet) -> Result<u64> {
+    for path in left_out {
         out.item(convert::not_captured(path))?;
     }
     Ok(left_out.len() as u64)
@@ -317,7 +344,7 @@ fn list(
 
 fn show(engine: &Engine, id: &Select, out: &mut Outlet) -> Result<Reply> {
     let n = engine.resolve(id)?;
-    send_not_captured(engine, Some(n), out)?;
+    send_not_captured(engine, n, out)?;
     Ok(Reply::Checkpoint(Box::new(convert::checkpoint(
         engine.checkpoint(n)?,
         engine.pinned(n),

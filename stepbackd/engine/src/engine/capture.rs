@@ -162,7 +162,9 @@ impl Engine {
         {
             // The store has all of it: the position holds it, if that is on record.
             self.finish_look(writer, store, look.snapshot)?;
-            if !(self.doubts || why.trigger.is_relied_on()) || self.position_holds(store, look.snapshot, cx.now)? {
+            if !(self.doubts || why.trigger.is_relied_on())
+                || self.position_holds(store, look.snapshot, cx.now)?
+            {
                 self.doubts = false;
                 // What was said since is saved with it, when that was asked for; one that was rewound to stays as it was.
                 if why.trigger == Trigger::Save && position == self.record.highest {

@@ -33,9 +33,11 @@ impl Engine {
 
     fn is_on_record(&self, store: &Store, checkpoint: &Checkpoint) -> Result<bool> {
         let name = checkpoint::ref_name(self.id(), &checkpoint.session, checkpoint.n);
-        Ok(if_readable(store.read_ref(&name))?.flatten() == Some(checkpoint.commit)
-            && store.has(checkpoint.commit)?
-            && if_readable(Side::load(store, self.id(), checkpoint.n))?.is_some())
+        Ok(
+            if_readable(store.read_ref(&name))?.flatten() == Some(checkpoint.commit)
+                && store.has(checkpoint.commit)?
+                && if_readable(Side::load(store, self.id(), checkpoint.n))?.is_some(),
+        )
     }
 
     /// `false`: it can't be had to the byte, or its ref names something else that is there. Then nothing is changed.

@@ -58,7 +58,11 @@ impl Engine {
         restore::unfinished(&self.store.root_dir(self.id())?)
     }
 
-    pub(super) fn require_finished(&self) -> Result<()> {
+    /// That no operation is unfinished.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`]; when the journal can't be read.
+    pub fn require_finished(&self) -> Result<()> {
         match self.unfinished()? {
             Some(header) => Err(Error::Unfinished {
                 operation: header.operation.name().to_owned(),

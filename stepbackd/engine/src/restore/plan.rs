@@ -480,8 +480,15 @@ pub(super) fn unknown_because(entry: &NotCaptured) -> String {
     if has_temporary_name(&entry.path) {
         return LEFT.into();
     }
+    // Sockets and devices have no size, directories have one.
+    if entry.reason == Reason::Special && entry.size > 0 {
+        return ASTRAY.into();
+    }
     not_in_checkpoint(entry.reason)
 }
+
+/// Why a directory is kept that wasn't captured: see [`crate::mounts::Astray`].
+const ASTRAY: &str = "not in the checkpoint (what is mounted there had changed)";
 
 pub(super) fn not_in_checkpoint(reason: Reason) -> String {
     format!("not in the checkpoint ({})", reason.name())

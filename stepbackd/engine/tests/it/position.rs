@@ -206,7 +206,10 @@ fn whoever_is_told_to_drop_a_checkpoint_is_told_of_the_redo_that_needs_it() {
         .on(|engine, cx| engine.prune(&Policy::default(), false, cx))
         .unwrap();
     let why = pruned.unreclaimed.unwrap();
-    assert!(why.contains("stepback redo") && why.contains("redo entry 1"), "{why}");
+    assert!(
+        why.contains("stepback redo") && why.contains("redo entry 1"),
+        "{why}"
+    );
     sandbox.execute(&Operation::Redo).unwrap();
     assert_eq!(sandbox.picture(), before);
     sandbox.capture();
