@@ -70,12 +70,6 @@ impl Trigger {
         )
     }
 
-    /// Whether somebody counts on the state being saved as soon as the answer comes.
-    #[must_use]
-    pub const fn is_relied_on(self) -> bool {
-        matches!(self, Self::Save | Self::BeforeCommand)
-    }
-
     /// First line of the commit of a checkpoint without a label.
     const fn summary(self) -> &'static str {
         match self {

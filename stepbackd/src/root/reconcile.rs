@@ -42,6 +42,10 @@ impl Actor {
         let pass = self.pass.get_or_insert_default();
         if pass.after.is_none() {
             self.watch.begin_look();
+            // The store is proved with it, as far as names go.
+            if let Some(engine) = &mut self.engine {
+                engine.doubt_names();
+            }
         }
         match self.part_after(ENTRIES_PER_PART) {
             Some(dirs) if dirs.is_empty() => self.pass_ended(),

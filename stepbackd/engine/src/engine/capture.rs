@@ -147,6 +147,10 @@ impl Engine {
         } else {
             Within::Budget
         };
+        if why.trigger == Trigger::Save {
+            // It promises more than others: that all of it is there.
+            self.doubts = true;
+        }
         let mut writer = store.writer();
         let look = self.look_into(&writer, store, scope, within, cx)?;
         let captured = |id, created, outcome: ScanOutcome| Captured {
@@ -162,9 +166,8 @@ impl Engine {
         {
             // The store has all of it: the position holds it, if that is on record.
             self.finish_look(writer, store, look.snapshot)?;
-            if !(self.doubts || why.trigger.is_relied_on())
-                || self.position_holds(store, look.snapshot, cx.now)?
-            {
+            let is_asked = self.doubts || why.trigger == Trigger::BeforeCommand;
+            if !is_asked || self.position_holds(store, look.snapshot, cx.now)? {
                 self.doubts = false;
                 // What was said since is saved with it, when that was asked for; one that was rewound to stays as it was.
                 if why.trigger == Trigger::Save && position == self.record.highest {

@@ -162,10 +162,11 @@ impl Engine {
     }
 
     /// Forgets the tree in memory if the store, by the names that it lists, hasn't all that it had: then everything is read
-    /// and written anew. Asked when packs went, which maintenance does, too, and when the tree is that of the cache.
+    /// and written anew. Asked when packs went, which maintenance does, too, when the tree is that of the cache, and for a
+    /// save.
     fn compare_with_store(&mut self, store: &Store) -> Result<()> {
         let losses = store.pack_losses();
-        let is_due = losses != self.losses || self.memory.is_none();
+        let is_due = self.doubts || losses != self.losses || self.memory.is_none();
         if is_due && !self.tree.is_stored(&|oid| store.lists(oid))? {
             self.forget_tree();
         }

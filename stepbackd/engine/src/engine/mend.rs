@@ -3,7 +3,7 @@
 //! Contents and trees are written again by whoever looks at the disk. Commit, ref and side record nobody would miss until the
 //! next start: the engine has them in memory.
 
-use super::Engine;
+use super::{Engine, Presence};
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result};
 use crate::node::Snapshot;
@@ -29,6 +29,15 @@ impl Engine {
             self.write_record(now)?;
         }
         Ok(true)
+    }
+
+    /// Whether something of it isn't in the store, or is damaged, and the next capture can do something about that.
+    pub(super) fn misses_position(&self) -> Result<bool> {
+        let position = self.record.position.and_then(|n| self.checkpoint(n).ok());
+        let Some(position) = position.filter(|_| self.presence() == Presence::Here) else {
+            return Ok(false);
+        };
+        Ok(!(self.is_on_record(&self.store, position)? && self.has_record(&self.store)?))
     }
 
     fn is_on_record(&self, store: &Store, checkpoint: &Checkpoint) -> Result<bool> {

@@ -151,7 +151,8 @@ pub struct Engine {
     may_heal: bool,
     /// How often the store had lost packs when the tree in memory was compared with it.
     losses: usize,
-    /// The store may have lost something since the position's records were looked at.
+    /// The store may have lost something: the next look compares the names of what is taken as stored, the next capture looks
+    /// at the position's records.
     doubts: bool,
     /// The root's record as the store has it; `None` when that isn't known.
     written: Option<RootRecord>,

@@ -56,12 +56,26 @@ impl Engine {
 
     /// After [`Self::verify`]: where the tree, as it is known, has an object that was found damaged, the next look reads
     /// everything, and writes again what isn't there whole; whether it does. After that look the tree has no such object
-    /// any more, so nothing is tried twice. Of refs and records, and of what only older checkpoints have, the disk has
-    /// nothing.
+    /// any more, so nothing is tried twice. So it is with what makes a checkpoint of the position. Of other refs and
+    /// records, and of what only older checkpoints have, the disk has nothing.
     ///
     /// # Errors
-    /// When the cache, which says what is stored, can't be removed.
+    /// When the cache, which says what is stored, can't be removed; when the store can't be read.
     pub fn mend_from_disk(&mut self, findings: &[Finding]) -> Result<bool> {
+        let records = !findings.is_empty() && self.misses_position()?;
+        if records {
+            self.doubts = true;
+        }
+        Ok(self.mend_objects(findings)? || records)
+    }
+
+    /// As [`Self::mend_from_disk`], but by names alone: the next look asks the store whether all is there that is taken as
+    /// stored, and reads everything only if it isn't.
+    pub const fn doubt_names(&mut self) {
+        self.doubts = true;
+    }
+
+    fn mend_objects(&mut self, findings: &[Finding]) -> Result<bool> {
         let damaged: HashSet<Oid> = findings.iter().filter_map(|finding| finding.object).collect();
         if damaged.is_empty() || !self.may_be_on_disk(&damaged)? {
             return Ok(false);

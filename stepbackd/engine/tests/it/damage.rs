@@ -348,3 +348,25 @@ fn what_one_look_could_not_mend_is_not_tried_again() {
     }
     assert_eq!(tried, [true, false, false]);
 }
+/// Nothing of it changed since, so nobody would read it.
+#[test]
+fn a_save_misses_what_is_gone_of_unchanged_files() {
+    for named in [true, false] {
+        let mut sandbox = Sandbox::with(|root| fs::write(root.join("f"), "kept\n").unwrap());
+        sandbox.write("g", "two\n");
+        sandbox.capture();
+        fs::remove_file(loose(&mut sandbox, b"kept\n")).unwrap();
+        sandbox.write("g", "three\n");
+        let n = if named {
+            sandbox.engine().doubt_names();
+            sandbox.capture_as(&Why::plain(Trigger::Auto)).unwrap().id
+        } else {
+            sandbox.capture().id
+        };
+        let before = sandbox.picture();
+        assert_eq!(sandbox.engine().verify().unwrap(), []);
+        sandbox.write("f", "later\n");
+        sandbox.rewind(n);
+        assert_eq!(sandbox.picture(), before);
+    }
+}

@@ -161,8 +161,9 @@ fn what_verify_finds_of_the_position_is_mended_by_the_next_look() {
         let mut sandbox = two();
         let before = sandbox.picture();
         lose(&mut sandbox);
-        assert_ne!(sandbox.engine().verify().unwrap(), [], "{how}");
-        sandbox.engine().doubt_store().unwrap();
+        let found = sandbox.engine().verify().unwrap();
+        assert_ne!(found, [], "{how}");
+        assert!(sandbox.engine().mend_from_disk(&found).unwrap(), "{how}");
         let seen = sandbox.capture_as(&Why::plain(Trigger::Auto)).unwrap();
         assert_eq!(seen.created, !to_the_byte, "{how}");
         // Once is enough.
