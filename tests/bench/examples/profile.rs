@@ -1,6 +1,6 @@
 //! One kind of work of the engine, again and again, to be looked at with `perf`, `strace -c` or `callgrind`.
 //!
-//! `profile checkpoint|scan|first|rewind TREE STATE COUNT`: `TREE` is a directory with files, `STATE` an empty one.
+//! `profile checkpoint|scan|save|first|rewind TREE STATE COUNT`: `TREE` is a directory with files, `STATE` an empty one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use stepback_engine::tree::NoWatch;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [work, tree, state, count] = arguments.as_slice() else {
-        eprintln!("profile checkpoint|scan|first|rewind TREE STATE COUNT");
+        eprintln!("profile checkpoint|scan|save|first|rewind TREE STATE COUNT");
         return;
     };
     let (tree, state) = (PathBuf::from(tree), PathBuf::from(state));
@@ -28,9 +28,13 @@ fn main() {
     files.sort();
     let mut engine = attach(&tree, &state);
     let told = |what: &str, engine: &mut Engine, scope: Scope| {
+        let trigger = match what {
+            "save" => Trigger::Save,
+            _ => Trigger::Auto,
+        };
         let start = Instant::now();
         let captured = engine
-            .capture(scope, &Why::plain(Trigger::Auto), &cx(&Progress::default()))
+            .capture(scope, &Why::plain(trigger), &cx(&Progress::default()))
             .expect("a checkpoint");
         println!("{what}: {:.2} ms", start.elapsed().as_secs_f64() * 1000.0);
         captured.id
@@ -48,6 +52,12 @@ fn main() {
         "scan" => {
             for _ in 0..count {
                 told("scan", &mut engine, Scope::All);
+            }
+        }
+        "save" => {
+            for _ in 0..count {
+                told("scan", &mut engine, Scope::All);
+                told("save", &mut engine, Scope::All);
             }
         }
         "rewind" => {

@@ -8,6 +8,7 @@
 //! | `capture` | make a checkpoint of what differs |
 //! | `look` | bring the tree in memory up to date with the disk |
 //! | `publish` | write a checkpoint and the root's record |
+//! | `mend` | the position's own records: whether they are there, writing them anew |
 //! | `query` | resolve ids, list, cat, diff, tar |
 //! | `gone` | roots whose directory is gone |
 //! | `operate` | preview and execute what writes below the root |

@@ -348,6 +348,7 @@ fn what_one_look_could_not_mend_is_not_tried_again() {
     }
     assert_eq!(tried, [true, false, false]);
 }
+
 /// Nothing of it changed since, so nobody would read it.
 #[test]
 fn a_save_misses_what_is_gone_of_unchanged_files() {
