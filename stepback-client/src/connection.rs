@@ -260,48 +260,60 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn serve_once(dir: &Path, protocol: u32, answers: Vec<Answer>) -> PathBuf {
+    /// A daemon of this protocol that greets one client, and then does `serve` with it.
+    fn greet_once(dir: &Path, protocol: u32, serve: impl FnOnce(UnixStream) + Send + 'static) -> PathBuf {
         let socket = dir.join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let hello: Hello = frame::read(&mut stream).unwrap().unwrap();
-            assert_eq!(
-                hello,
-                Hello {
-                    magic: MAGIC,
-                    protocol: PROTOCOL
-                }
-            );
-            frame::write(
-                &mut stream,
-                &Welcome {
-                    protocol,
-                    version: "1.2.3".into(),
-                    pid: 42,
-                },
-            )
-            .unwrap();
-            if protocol == PROTOCOL {
-                let _: Request = frame::read(&mut stream).unwrap().unwrap();
-                for answer in answers {
-                    frame::write(&mut stream, &answer).unwrap();
-                }
-            }
+            assert_eq!((hello.magic, hello.protocol), (MAGIC, PROTOCOL));
+            let welcome = Welcome {
+                protocol,
+                version: "1.2.3".into(),
+                pid: 42,
+            };
+            frame::write(&mut stream, &welcome).unwrap();
+            serve(stream);
         });
         socket
     }
 
-    fn ask(socket: &Path) -> (Vec<Item>, Result<Reply>) {
+    /// One that answers one request with this.
+    fn answer_once(dir: &Path, answers: Vec<Answer>) -> PathBuf {
+        greet_once(dir, PROTOCOL, move |mut stream| {
+            let _: Request = frame::read(&mut stream).unwrap().unwrap();
+            for answer in answers {
+                frame::write(&mut stream, &answer).unwrap();
+            }
+        })
+    }
+
+    fn ready(socket: &Path) -> Connection {
         let Probe::Ready(connection) = probe(socket, PATIENCE).unwrap() else {
             panic!("no daemon")
         };
-        let mut items = Vec::new();
-        let request = Request {
+        connection
+    }
+
+    fn request() -> Request {
+        Request {
             place: WirePath(b"/".to_vec()),
             verb: Verb::Roots,
-        };
-        let reply = connection.ask(&request, &mut |part| {
+        }
+    }
+
+    fn progress() -> Progress {
+        Progress {
+            what: "scan".into(),
+            done: 1,
+            total: 2,
+        }
+    }
+
+    fn ask(socket: &Path) -> (Vec<Item>, Result<Reply>) {
+        let mut items = Vec::new();
+        let reply = ready(socket).ask(&request(), &mut |part| {
             if let Part::Item(item) = part {
                 items.push(item);
             }
@@ -313,17 +325,9 @@ mod tests {
     #[test]
     fn an_answer_is_its_items_and_its_end() {
         let dir = tempfile::tempdir().unwrap();
-        let progress = Answer::Progress(Progress {
-            what: "scan".into(),
-            done: 1,
-            total: 2,
-        });
         let item = Item::Bytes(b"x".to_vec());
-        let socket = serve_once(
-            dir.path(),
-            PROTOCOL,
-            vec![progress, Answer::Item(item.clone()), Answer::Done(Reply::Empty)],
-        );
+        let parts = [Answer::Progress(progress()), Answer::Item(item.clone())];
+        let socket = answer_once(dir.path(), [&parts[..], &[Answer::Done(Reply::Empty)]].concat());
         let (items, reply) = ask(&socket);
         assert_eq!(items, [item]);
         assert_eq!(reply.unwrap(), Reply::Empty);
@@ -332,38 +336,17 @@ mod tests {
     #[test]
     fn progress_is_no_answer() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("s");
-        let listener = UnixListener::bind(&socket).unwrap();
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _: Hello = frame::read(&mut stream).unwrap().unwrap();
-            let welcome = Welcome {
-                protocol: PROTOCOL,
-                version: "1".into(),
-                pid: 42,
-            };
-            frame::write(&mut stream, &welcome).unwrap();
-            let progress = Progress {
-                what: "scan".into(),
-                done: 1,
-                total: 0,
-            };
+        let socket = greet_once(dir.path(), PROTOCOL, |mut stream| {
             // Until the client hangs up.
-            while frame::write(&mut stream, &Answer::Progress(progress.clone())).is_ok() {
+            while frame::write(&mut stream, &Answer::Progress(progress())).is_ok() {
                 thread::yield_now();
             }
         });
-        let Probe::Ready(mut connection) = probe(&socket, PATIENCE).unwrap() else {
-            panic!("no daemon")
-        };
+        let mut connection = ready(&socket);
         connection.end_by(Instant::now() + Duration::from_millis(50));
-        let request = Request {
-            place: WirePath(b"/".to_vec()),
-            verb: Verb::Roots,
-        };
         let began = Instant::now();
         assert!(matches!(
-            connection.ask(&request, &mut |_| Ok(())),
+            connection.ask(&request(), &mut |_| Ok(())),
             Err(Error::Unanswered { pid: 42, .. })
         ));
         assert!(began.elapsed() < PATIENCE);
@@ -372,24 +355,12 @@ mod tests {
     #[test]
     fn while_nothing_comes_something_else_is_done_that_may_end_it() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("s");
-        let listener = UnixListener::bind(&socket).unwrap();
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _: Hello = frame::read(&mut stream).unwrap().unwrap();
-            let welcome = Welcome {
-                protocol: PROTOCOL,
-                version: "1".into(),
-                pid: 42,
-            };
-            frame::write(&mut stream, &welcome).unwrap();
+        let socket = greet_once(dir.path(), PROTOCOL, |mut stream| {
             let _: Request = frame::read(&mut stream).unwrap().unwrap();
             // Until the client hangs up.
             let _ = frame::read::<Request>(&mut stream);
         });
-        let Probe::Ready(mut connection) = probe(&socket, PATIENCE).unwrap() else {
-            panic!("no daemon")
-        };
+        let mut connection = ready(&socket);
         connection.limit(Some(PATIENCE)).unwrap();
         let mut looks = 0;
         connection.meanwhile(Duration::from_millis(1), move || {
@@ -400,12 +371,8 @@ mod tests {
                 Err(Error::usage("it hangs", ""))
             }
         });
-        let request = Request {
-            place: WirePath(b"/".to_vec()),
-            verb: Verb::Roots,
-        };
         let began = Instant::now();
-        let said = connection.ask(&request, &mut |_| Ok(())).unwrap_err();
+        let said = connection.ask(&request(), &mut |_| Ok(())).unwrap_err();
         assert_eq!(said.to_string(), "it hangs");
         assert!(began.elapsed() < PATIENCE);
     }
@@ -418,10 +385,10 @@ mod tests {
             message: "no root here".into(),
             hint: String::new(),
         };
-        let socket = serve_once(dir.path(), PROTOCOL, vec![Answer::Failed(failure)]);
+        let socket = answer_once(dir.path(), vec![Answer::Failed(failure)]);
         assert!(matches!(ask(&socket).1, Err(Error::Told(f)) if f.kind == FailureKind::NotAttached));
         let dir = tempfile::tempdir().unwrap();
-        let socket = serve_once(dir.path(), PROTOCOL, vec![]);
+        let socket = answer_once(dir.path(), vec![]);
         assert!(matches!(ask(&socket).1, Err(Error::Lost(_))));
     }
 
@@ -437,7 +404,7 @@ mod tests {
             probe(&dir.path().join("file"), PATIENCE).unwrap(),
             Probe::Absent
         ));
-        let socket = serve_once(dir.path(), PROTOCOL + 1, vec![]);
+        let socket = greet_once(dir.path(), PROTOCOL + 1, drop);
         assert!(matches!(probe(&socket, PATIENCE).unwrap(), Probe::WrongVersion(w) if w.pid == 42));
     }
 
@@ -455,7 +422,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("d".repeat(90)).join("e".repeat(90));
         std::fs::create_dir_all(&long).unwrap();
-        let real = serve_once(dir.path(), PROTOCOL, vec![Answer::Done(Reply::Empty)]);
+        let real = answer_once(dir.path(), vec![Answer::Done(Reply::Empty)]);
         let socket = long.join("s");
         std::fs::hard_link(&real, &socket).unwrap();
         assert_eq!(ask(&socket).1.unwrap(), Reply::Empty);

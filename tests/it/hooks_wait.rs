@@ -83,7 +83,7 @@ fn what_no_daemon_could_be_told_is_shown_as_unprotected_later() {
     assert!(!sandbox.state().join("unsaved").exists());
 
     // Something that isn't to be asked.
-    let listener = UnixListener::bind(sandbox.dir().join("run/stepback/stepbackd.sock")).unwrap();
+    let listener = UnixListener::bind(sandbox.socket()).unwrap();
     let answering = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&[7; 64]).unwrap();
@@ -92,7 +92,7 @@ fn what_no_daemon_could_be_told_is_shown_as_unprotected_later() {
     });
     call(&project, &["claude-code"], &before(&project, "rm a"));
     answering.join().unwrap();
-    std::fs::remove_file(sandbox.dir().join("run/stepback/stepbackd.sock")).unwrap();
+    std::fs::remove_file(sandbox.socket()).unwrap();
     let notes = || {
         std::fs::read_dir(sandbox.state().join("unsaved"))
             .unwrap()
@@ -135,7 +135,7 @@ fn busy(
     sandbox: &Sandbox,
     refused: usize,
 ) -> (UnixListener, impl Fn(&UnixListener, usize) -> Vec<Verb> + use<>) {
-    let listener = UnixListener::bind(sandbox.dir().join("run/stepback/stepbackd.sock")).unwrap();
+    let listener = UnixListener::bind(sandbox.socket()).unwrap();
     let serve = move |listener: &UnixListener, requests: usize| -> Vec<Verb> {
         let serve = |n: usize| {
             let (mut stream, _) = listener.accept().unwrap();

@@ -251,6 +251,12 @@ impl<'a> Mount<'a> {
         println!("skipped: a tmpfs can't be mounted here (root can)");
         None
     }
+
+    /// What `umount` has to say while the daemon is as it is.
+    pub fn unmount(&self) -> String {
+        let output = Command::new("umount").arg(&self.at).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
 }
 
 impl Drop for Mount<'_> {
@@ -260,6 +266,6 @@ impl Drop for Mount<'_> {
             .sandbox
             .command(self.sandbox.program("stepback"), self.sandbox.dir());
         drop(stop.args(["daemon", "stop"]).output());
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        drop(Command::new("umount").arg("-l").arg(&self.at).output());
     }
 }

@@ -178,6 +178,12 @@ impl Sandbox {
         self.dir().join("state/stepback")
     }
 
+    /// Where the daemon listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.dir().join("run/stepback/stepbackd.sock")
+    }
+
     /// The configuration file of the daemon (it need not exist).
     #[must_use]
     pub fn config(&self) -> PathBuf {
