@@ -13,6 +13,8 @@
 //! | `turns` | whose turn it is |
 //! | `turn_starts` | the starts of turns that aren't saved yet |
 //! | `report` | what the actor tells of itself: status and events |
+//! | `reading` | what it reads from the engine for that |
+//! | `warnings` | what is wrong, and what helps |
 //! | `absence` | what becomes of a root that goes away and comes back |
 //! | `fallen` | what becomes of a root whose actor died |
 //! | `clocks` | whether the machine slept |
@@ -47,6 +49,7 @@ pub mod looks;
 pub mod mailbox;
 pub mod perform;
 mod pressure;
+mod reading;
 mod reconcile;
 mod report;
 mod room;
@@ -54,6 +57,7 @@ mod sight;
 pub mod standstill;
 mod turn_starts;
 mod turns;
+mod warnings;
 mod went;
 
 use std::path::PathBuf;
