@@ -10,6 +10,7 @@ mod copilot;
 mod gemini;
 mod goose;
 mod harmless;
+pub mod installed;
 mod json_hooks;
 mod opencode;
 mod payload;

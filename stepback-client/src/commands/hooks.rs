@@ -7,7 +7,8 @@ use stepback_proto::{HookSeen, Reply, Verb};
 
 use crate::agents::Agent;
 use crate::agents::change::Change;
-use crate::agents::settings::{Settings, State};
+use crate::agents::installed::State;
+use crate::agents::settings::Settings;
 use crate::app::App;
 use crate::confirm;
 use crate::connection::Probe;

@@ -2,7 +2,8 @@
 
 use super::{Outcome, Patient, Severity};
 use crate::agents::Agent;
-use crate::agents::settings::{Settings, State};
+use crate::agents::installed::State;
+use crate::agents::settings::Settings;
 
 /// The hooks of agents that are used here are ours, and of this stepback.
 pub fn hooks(patient: &Patient<'_>) -> Outcome {
