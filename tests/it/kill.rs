@@ -161,6 +161,12 @@ fn nothing_else_may_write_while_an_operation_is_unfinished() {
         }
         let text = project.stepback(&["status"]).exits(0).text();
         assert!(text.contains("stepback recover"), "{text}");
+        let told = project.stepback(&["save"]).exits(0).stderr;
+        assert!(
+            told.contains("interrupted rewind") && told.contains("stepback recover"),
+            "{told}"
+        );
+        assert!(!told.contains(".stepback-tmp"), "{told}");
         assert_eq!(project.json(&["recover", "--undo"])["outcome"], "undone");
         two.trees[1].same(&project.tree(), "after recover --undo");
         return;

@@ -337,6 +337,24 @@ fn below_an_unreadable_directory_of_the_target_nothing_is_touched() {
 }
 
 #[test]
+fn a_directory_that_a_mount_kept_out_is_kept_as_that() {
+    let bench = Bench::new();
+    bench.write("a", "v1");
+    let before = bench.capture();
+    fs::create_dir(bench.at("m")).unwrap();
+    bench.unknown_then("m", Reason::Special);
+    bench.write("m/f", "there now");
+    let applied = bench.rewind(&before);
+    assert_eq!(
+        kept(&applied.kept),
+        [(
+            "m".into(),
+            "not in the checkpoint (what is mounted there had changed)".into()
+        )]
+    );
+}
+
+#[test]
 fn a_file_that_grew_over_the_cap_is_kept_and_named() {
     let bench = Bench::new();
     bench.write("big", "small");
