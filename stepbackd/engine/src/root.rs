@@ -159,6 +159,40 @@ impl DirHandle {
         Stat::of(&self.0)
     }
 
+    /// The device of this directory, if it is a file system of which it is known that whatever comes to or goes from a
+    /// directory changes the directory's ctime at once.
+    ///
+    /// None elsewhere: what another machine did may show late, and some file systems keep no such time at all.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn file_system_of_listed_times(&self) -> Option<u64> {
+        use nix::sys::statfs::{
+            BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC,
+            TMPFS_MAGIC, XFS_SUPER_MAGIC, fstatfs,
+        };
+        const KNOWN: [FsType; 6] = [
+            BTRFS_SUPER_MAGIC,
+            EXT4_SUPER_MAGIC,
+            F2FS_SUPER_MAGIC,
+            OVERLAYFS_SUPER_MAGIC,
+            TMPFS_MAGIC,
+            XFS_SUPER_MAGIC,
+        ];
+        let kind = fstatfs(&self.0).ok()?.filesystem_type();
+        KNOWN
+            .contains(&kind)
+            .then(|| self.stat_self().ok())
+            .flatten()
+            .map(|stat| stat.dev)
+    }
+
+    /// Not known here.
+    #[cfg(not(target_os = "linux"))]
+    #[must_use]
+    pub const fn file_system_of_listed_times(&self) -> Option<u64> {
+        None
+    }
+
     /// Names of all entries but `.` and `..`, unsorted, with the type if the file system told it (None: stat it).
     ///
     /// # Errors

@@ -3,11 +3,13 @@
 mod binary;
 pub mod patch;
 
+use rayon::prelude::*;
+
 use crate::error::Result;
 use crate::node::{CommonModes, Kind, Node, Snapshot};
 use crate::path::TreePath;
 use crate::store::Objects;
-use crate::tree::stored::{StoredDir, StoredEntry, read_dir};
+use crate::tree::stored::{StoredDir, StoredEntry, read_different, read_dir};
 
 /// A path at which two states differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,47 +83,108 @@ pub fn compare(
     common: &CommonModes,
     within: &[TreePath],
 ) -> Result<Vec<Change>> {
-    let mut walk = Walk {
+    let walk = Walk {
         store,
         common,
         within,
-        changes: Vec::new(),
     };
-    let root = TreePath::root();
+    let side = |snapshot| {
+        Some(Side {
+            node: Node::plain(Kind::Dir, common.dir),
+            below: Some(snapshot),
+        })
+    };
+    let mut changes = Vec::new();
+    // Level by level: directories side by side are read at once, and a deep tree needs no deep stack.
+    let mut level = Vec::new();
     if old != new {
-        let before = walk.read(Some(old))?;
-        let after = walk.read(Some(new))?;
-        let (old_own, new_own) = (before.own.clone(), after.own.clone());
-        if old_own != new_own {
-            walk.push(&root, Some(old_own), Some(new_own), after.entries.is_empty());
-        }
-        walk.entries(&root, before, after)?;
+        level.push(Pair {
+            path: TreePath::root(),
+            old: side(old),
+            new: side(new),
+        });
     }
-    Ok(walk.changes)
+    while !level.is_empty() {
+        let compared: Result<Vec<Found>> = if level.len() < DIRS_FOR_THREADS {
+            level.into_iter().map(|pair| walk.pair(pair)).collect()
+        } else {
+            level.into_par_iter().map(|pair| walk.pair(pair)).collect()
+        };
+        level = Vec::new();
+        for found in compared? {
+            changes.extend(found.changes);
+            level.extend(found.below);
+        }
+    }
+    changes.sort_by(|a, b| a.path.parts().cmp(b.path.parts()));
+    Ok(changes)
 }
+
+/// Fewer directories aren't worth waking other threads for.
+const DIRS_FOR_THREADS: usize = 16;
 
 struct Walk<'a> {
     store: &'a dyn Objects,
     common: &'a CommonModes,
     within: &'a [TreePath],
+}
+
+/// A path of which a directory, on one side at least, is to be compared.
+struct Pair {
+    path: TreePath,
+    old: Option<Side>,
+    new: Option<Side>,
+}
+
+/// What stands at a path in one state. For a directory `below` is what it holds.
+struct Side {
+    node: Node,
+    below: Option<Snapshot>,
+}
+
+/// What differs at a path and right below it, and the directories in it that differ.
+#[derive(Default)]
+struct Found {
     changes: Vec<Change>,
+    below: Vec<Pair>,
 }
 
 impl Walk<'_> {
-    fn read(&self, snapshot: Option<Snapshot>) -> Result<StoredDir> {
-        match snapshot {
-            Some(snapshot) => read_dir(self.store, snapshot, self.common),
-            None => Ok(StoredDir {
-                own: Node::plain(Kind::Dir, self.common.dir),
-                entries: Vec::new(),
-            }),
+    fn pair(&self, pair: Pair) -> Result<Found> {
+        let Pair { path, old, new } = pair;
+        let below = |side: &Option<Side>| side.as_ref().and_then(|side| side.below);
+        let (before, after) = match (below(&old), below(&new)) {
+            (Some(old), Some(new)) => {
+                let (before, after) = read_different(self.store, old, new, self.common)?;
+                (Some(before), Some(after))
+            }
+            (old, new) => (self.read(old)?, self.read(new)?),
+        };
+        let node = |side: Option<Side>, dir: &Option<StoredDir>| match dir {
+            Some(dir) => Some(dir.own.clone()),
+            None => side.map(|side| side.node),
+        };
+        let (old, new) = (node(old, &before), node(new, &after));
+        let mut found = Found::default();
+        if old != new {
+            let newest = after.as_ref().or(before.as_ref());
+            let empty = newest.is_some_and(|dir| dir.entries.is_empty());
+            self.push(&mut found, path.clone(), old, new, empty);
         }
+        self.entries(&mut found, &path, before, after);
+        Ok(found)
     }
 
-    fn push(&mut self, path: &TreePath, old: Option<Node>, new: Option<Node>, empty_dir: bool) {
+    fn read(&self, snapshot: Option<Snapshot>) -> Result<Option<StoredDir>> {
+        snapshot
+            .map(|snapshot| read_dir(self.store, snapshot, self.common))
+            .transpose()
+    }
+
+    fn push(&self, found: &mut Found, path: TreePath, old: Option<Node>, new: Option<Node>, empty_dir: bool) {
         if self.within.is_empty() || self.within.iter().any(|w| path.starts_with(w)) {
-            self.changes.push(Change {
-                path: path.clone(),
+            found.changes.push(Change {
+                path,
                 old,
                 new,
                 empty_dir,
@@ -138,48 +201,44 @@ impl Walk<'_> {
                 .any(|w| path.starts_with(w) || w.starts_with(path))
     }
 
-    fn entries(&mut self, dir: &TreePath, old: StoredDir, new: StoredDir) -> Result<()> {
-        let mut old = old.entries.into_iter().peekable();
-        let mut new = new.entries.into_iter().peekable();
+    fn entries(&self, found: &mut Found, dir: &TreePath, old: Option<StoredDir>, new: Option<StoredDir>) {
+        let entries = |dir: Option<StoredDir>| dir.map(|dir| dir.entries).unwrap_or_default();
+        let mut old = entries(old).into_iter().peekable();
+        let mut new = entries(new).into_iter().peekable();
         loop {
             let order = match (old.peek(), new.peek()) {
                 (Some(a), Some(b)) => a.name.cmp(&b.name),
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
-                (None, None) => return Ok(()),
+                (None, None) => return,
             };
             let a = if order.is_le() { old.next() } else { None };
             let b = if order.is_ge() { new.next() } else { None };
-            self.entry(dir, a, b)?;
+            self.entry(found, dir, a, b);
         }
     }
 
-    fn entry(&mut self, dir: &TreePath, old: Option<StoredEntry>, new: Option<StoredEntry>) -> Result<()> {
-        let Some(name) = old.as_ref().or(new.as_ref()).map(|e| e.name.clone()) else {
-            return Ok(());
+    fn entry(&self, found: &mut Found, dir: &TreePath, old: Option<StoredEntry>, new: Option<StoredEntry>) {
+        if old == new {
+            return;
+        }
+        let Some(path) = old.as_ref().or(new.as_ref()).map(|entry| dir.join(&entry.name)) else {
+            return;
         };
-        let path = dir.join(&name);
-        if old == new || !self.leads_to_wanted(&path) {
-            return Ok(());
+        if !self.leads_to_wanted(&path) {
+            return;
         }
-        let below = |entry: &Option<StoredEntry>| entry.as_ref().and_then(|e| e.below);
-        let (old_below, new_below) = (below(&old), below(&new));
-        let old_node = old.map(|e| e.node);
-        let new_node = new.map(|e| e.node);
-        if old_below.is_none() && new_below.is_none() {
-            self.push(&path, old_node, new_node, false);
-            return Ok(());
+        let side = |entry: StoredEntry| Side {
+            node: entry.node,
+            below: entry.below,
+        };
+        let (old, new) = (old.map(side), new.map(side));
+        let is_file = |side: &Option<Side>| side.as_ref().is_none_or(|side| side.below.is_none());
+        if is_file(&old) && is_file(&new) {
+            let node = |side: Option<Side>| side.map(|side| side.node);
+            self.push(found, path, node(old), node(new), false);
+            return;
         }
-        let before = self.read(old_below)?;
-        let after = self.read(new_below)?;
-        if old_node != new_node {
-            let empty = if new_below.is_some() {
-                after.entries.is_empty()
-            } else {
-                before.entries.is_empty()
-            };
-            self.push(&path, old_node, new_node, empty);
-        }
-        self.entries(&path, before, after)
+        found.below.push(Pair { path, old, new });
     }
 }

@@ -116,6 +116,10 @@ impl Engine {
         // `attach` refuses roots around them, but a mount may bring them in later.
         rules.leave_out_dirs(place_check::which(self.env.own_dirs()));
         let mut outcome = match (scope, stale) {
+            (Scope::All, Stale::Nothing) => {
+                self.tree
+                    .scan_again(&scan_context(&root, rules, writer, max_file_size, &limits, cx))?
+            }
             (Scope::All, _) | (_, Stale::All) => {
                 self.tree
                     .scan(&scan_context(&root, rules, writer, max_file_size, &limits, cx))?

@@ -259,7 +259,9 @@ impl Rules {
         };
         Ok(match self.place_of(&above)? {
             None => true,
-            Some(place) => place.verdict(self, path.as_bytes(), name, is_dir).is_none(),
+            Some(place) => place
+                .verdict(self, path.as_bytes(), name, is_dir, &self.hits)
+                .is_none(),
         })
     }
 
@@ -326,6 +328,13 @@ impl Rules {
     /// A whole scan begins.
     pub(crate) fn begin_scan(&self) {
         self.hits.store(0, Ordering::Relaxed);
+    }
+
+    /// Built-in patterns left something out.
+    pub(crate) fn note_builtin_hits(&self, hits: u32) {
+        if hits != 0 {
+            self.hits.fetch_or(hits, Ordering::Relaxed);
+        }
     }
 
     /// Whether `forget` left out this very path.
@@ -480,7 +489,7 @@ impl Rules {
                 place = known.clone();
                 continue;
             }
-            place = match above.verdict(self, at.as_bytes(), part, true) {
+            place = match above.verdict(self, at.as_bytes(), part, true, &self.hits) {
                 Some(below) => Some(self.place_below(&above, below, &at)?),
                 None => None,
             };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::pattern::{Patterns, Says};
 use super::repo::Repo;
@@ -67,6 +67,11 @@ impl DirRules {
     /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether it says the same.
+    pub fn is_as(&self, other: Option<&Self>) -> bool {
+        other.map_or_else(|| self.is_empty(), |other| self == other)
     }
 
     /// Whether both lead to the same verdicts below subdirectories too.
@@ -151,8 +156,16 @@ impl Place {
         place
     }
 
-    /// Whether an entry is captured and, for a directory, how; `None`: it is left out. `path` is that of the entry.
-    pub fn verdict(&self, rules: &Rules, path: &[u8], name: &[u8], is_dir: bool) -> Option<Below> {
+    /// Whether an entry is captured and, for a directory, how; `None`: it is left out. `path` is that of the entry. Into
+    /// `hits` goes which built-in pattern leaves it out.
+    pub fn verdict(
+        &self,
+        rules: &Rules,
+        path: &[u8],
+        name: &[u8],
+        is_dir: bool,
+        hits: &AtomicU32,
+    ) -> Option<Below> {
         if never_captured(name)
             || rules.is_git_own(path)
             || (is_conversation(path) && !rules.takes_conversations)
@@ -175,7 +188,7 @@ impl Place {
         };
         let exception = self.exception(rules, path, name, is_dir);
         if let (None, Some(index)) = (exception, built_in) {
-            rules.hits.fetch_or(1 << index, Ordering::Relaxed);
+            hits.fetch_or(1 << index, Ordering::Relaxed);
         }
         exception
     }

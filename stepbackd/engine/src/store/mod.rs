@@ -60,7 +60,7 @@ pub use object::{
     tree_order, write_tree,
 };
 pub use prepared_refs::{PreparedRefs, RefChange};
-pub use read::{Objects, read_tree};
+pub use read::{Objects, read_different_entries, read_tree};
 pub use ref_file::{Found as FoundRef, REF_NAME_MAX};
 pub use refs::Expected;
 pub use reserve::RESERVE_BYTES;

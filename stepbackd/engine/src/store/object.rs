@@ -91,36 +91,78 @@ pub fn encode_tree(entries: &[TreeEntry]) -> Vec<u8> {
 ///
 /// # Errors
 /// When the bytes are no tree, or an entry's name can't be a name in a directory.
-pub fn parse_tree(mut bytes: &[u8]) -> Result<Vec<TreeEntry>, Malformed> {
+pub fn parse_tree(bytes: &[u8]) -> Result<Vec<TreeEntry>, Malformed> {
     let mut entries = Vec::with_capacity(bytes.len() / 32);
-    while !bytes.is_empty() {
-        let space = bytes
-            .iter()
-            .take(8)
-            .position(|&b| b == b' ')
-            .ok_or(Malformed("has a mode without an end"))?;
-        let mode = std::str::from_utf8(&bytes[..space])
-            .ok()
-            .filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()))
-            .and_then(|text| u32::from_str_radix(text, 8).ok())
-            .ok_or(Malformed("has a mode that isn't a number"))?;
-        bytes = &bytes[space + 1..];
-        let end = bytes
-            .iter()
-            .position(|&b| b == 0)
-            .ok_or(Malformed("has a name without an end"))?;
-        let name = bytes[..end].to_vec();
-        if matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&b'/') {
-            return Err(Malformed("has an entry with an impossible name"));
-        }
-        let oid = bytes
-            .get(end + 1..end + 21)
-            .and_then(Oid::from_slice)
-            .ok_or(Malformed("ends in the middle"))?;
-        bytes = &bytes[end + 21..];
-        entries.push(TreeEntry { mode, name, oid });
+    for entry in parse_refs(bytes) {
+        entries.push(entry?.to_entry());
     }
     Ok(entries)
+}
+
+/// An entry of a tree object, as it stands in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EntryRef<'a> {
+    mode: u32,
+    name: &'a [u8],
+    oid: Oid,
+}
+
+impl EntryRef<'_> {
+    pub fn to_entry(self) -> TreeEntry {
+        TreeEntry {
+            mode: self.mode,
+            name: self.name.to_vec(),
+            oid: self.oid,
+        }
+    }
+
+    /// Which stands first in a tree.
+    pub fn order(&self, other: &EntryRef<'_>) -> Ordering {
+        tree_order((self.name, self.mode), (other.name, other.mode))
+    }
+}
+
+/// As [`parse_tree`], one by one; nothing comes after an error.
+pub(super) fn parse_refs(mut bytes: &[u8]) -> impl Iterator<Item = Result<EntryRef<'_>, Malformed>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let entry = parse_entry(bytes);
+        bytes = match &entry {
+            Ok((_, rest)) => rest,
+            Err(_) => &[],
+        };
+        Some(entry.map(|(entry, _)| entry))
+    })
+}
+
+/// The first entry, and the bytes behind it.
+fn parse_entry(bytes: &[u8]) -> Result<(EntryRef<'_>, &[u8]), Malformed> {
+    let space = bytes
+        .iter()
+        .take(8)
+        .position(|&b| b == b' ')
+        .ok_or(Malformed("has a mode without an end"))?;
+    let mode = std::str::from_utf8(&bytes[..space])
+        .ok()
+        .filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()))
+        .and_then(|text| u32::from_str_radix(text, 8).ok())
+        .ok_or(Malformed("has a mode that isn't a number"))?;
+    let bytes = &bytes[space + 1..];
+    let end = bytes
+        .iter()
+        .position(|&b| b == 0)
+        .ok_or(Malformed("has a name without an end"))?;
+    let name = &bytes[..end];
+    if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+        return Err(Malformed("has an entry with an impossible name"));
+    }
+    let oid = bytes
+        .get(end + 1..end + 21)
+        .and_then(Oid::from_slice)
+        .ok_or(Malformed("ends in the middle"))?;
+    Ok((EntryRef { mode, name, oid }, &bytes[end + 21..]))
 }
 
 /// Adds a tree; see [`encode_tree`].

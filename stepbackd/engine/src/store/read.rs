@@ -1,5 +1,6 @@
 //! Reads objects: the loose one first, then packs. All that is handed out was checked against its name.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
@@ -11,13 +12,13 @@ use crate::oid::{ObjectKind, Oid};
 use super::Store;
 use super::inflate::Fault;
 use super::loose::{self, Loose, Stamp};
-use super::object::{TreeEntry, parse_tree};
+use super::object::{Malformed, TreeEntry, parse_refs, parse_tree};
 
 /// So many verified loose objects are remembered, at about 64 bytes each.
 const KNOWN_MAX: usize = 16_384;
 
 /// Where objects are read from: a store, or a writer with what it is about to add.
-pub trait Objects {
+pub trait Objects: Sync {
     /// A whole object, verified by its hash.
     ///
     /// # Errors
@@ -43,12 +44,55 @@ impl Objects for Store {
 /// # Errors
 /// [`Error::Damaged`] when it is missing, damaged or no tree.
 pub fn read_tree(objects: &dyn Objects, oid: Oid) -> Result<Vec<TreeEntry>> {
+    let bytes = tree_bytes(objects, oid)?;
+    parse_tree(&bytes).map_err(|how| damaged_object(objects.path(), oid, how.0))
+}
+
+/// Of each of two trees the entries that the other one hasn't just so.
+///
+/// # Errors
+/// As [`read_tree`].
+pub fn read_different_entries(
+    objects: &dyn Objects,
+    a: Oid,
+    b: Oid,
+) -> Result<(Vec<TreeEntry>, Vec<TreeEntry>)> {
+    let bytes = (tree_bytes(objects, a)?, tree_bytes(objects, b)?);
+    let damaged = |oid: Oid, how: Malformed| damaged_object(objects.path(), oid, how.0);
+    let (mut a_left, mut b_left) = (parse_refs(&bytes.0).peekable(), parse_refs(&bytes.1).peekable());
+    let (mut only_a, mut only_b) = (Vec::new(), Vec::new());
+    loop {
+        let order = match (a_left.peek(), b_left.peek()) {
+            (None, None) => return Ok((only_a, only_b)),
+            (Some(Ok(in_a)), Some(Ok(in_b))) if in_a == in_b => Ordering::Equal,
+            (Some(Ok(in_a)), Some(Ok(in_b))) => match in_a.order(in_b) {
+                // Under one name there is something else.
+                Ordering::Equal => Ordering::Less,
+                order => order,
+            },
+            (Some(_), _) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+        };
+        let in_a = if order.is_le() { a_left.next() } else { None };
+        let in_b = if order.is_ge() { b_left.next() } else { None };
+        if order.is_eq() {
+            continue;
+        }
+        if let Some(entry) = in_a {
+            only_a.push(entry.map_err(|how| damaged(a, how))?.to_entry());
+        }
+        if let Some(entry) = in_b {
+            only_b.push(entry.map_err(|how| damaged(b, how))?.to_entry());
+        }
+    }
+}
+
+fn tree_bytes(objects: &dyn Objects, oid: Oid) -> Result<Vec<u8>> {
     // Nothing may refer to it when garbage is collected; it is what a state is compared with that has no base.
     if oid == Oid::EMPTY_TREE {
         return Ok(Vec::new());
     }
-    let bytes = objects.read(oid, ObjectKind::Tree)?;
-    parse_tree(&bytes).map_err(|how| damaged_object(objects.path(), oid, how.0))
+    objects.read(oid, ObjectKind::Tree)
 }
 
 /// What the store has under a name.

@@ -1,12 +1,12 @@
 //! A directory between the look at it and the end of the last task for something in it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::dir::{Dir, Entry, Slot, is_racy};
 use super::look::Item;
-use super::merge::{Slots, merge_listed, merge_wanted};
+use super::merge::{Slots, merge_known, merge_listed, merge_wanted};
 use super::scan::{Visit, lock};
 use super::want::Want;
 use crate::node::{Attributes, Node, Perm};
@@ -21,12 +21,21 @@ pub(super) struct Looked {
     pub attributes: Attributes,
     pub rules: Option<Arc<DirRules>>,
     pub place: Place,
-    /// Sorted by name; empty when it wasn't listed.
-    pub listed: Vec<(Vec<u8>, Option<FileType>)>,
+    pub names: Names,
     /// All entries are to be looked at, and all directories whole.
     pub whole: bool,
-    /// It was listed: all entries are to be looked at.
-    pub list: bool,
+    /// As [`Want::trusts_names`], for the directories in it.
+    pub trusts_names: bool,
+}
+
+/// Which entries of a directory are to be looked at.
+pub(super) enum Names {
+    /// All that it has, sorted by name.
+    Listed(Vec<(Vec<u8>, Option<FileType>)>),
+    /// All that are known: it has no others.
+    Known,
+    /// Those that are wanted.
+    Wanted,
 }
 
 /// A directory as long as it is open.
@@ -61,7 +70,11 @@ pub(super) struct Building {
     /// As in [`Looked`].
     pub whole: bool,
     /// As in [`Looked`].
+    pub trusts_names: bool,
+    /// All entries are looked at.
     pub list: bool,
+    /// Built-in patterns that leave out something in it, as in [`Dir`].
+    pub builtin_hits: AtomicU32,
     /// What is wanted in known directories.
     pub wants: Mutex<BTreeMap<Box<[u8]>, Want>>,
     /// Tasks that haven't ended.
@@ -87,19 +100,26 @@ impl Building {
             attributes,
             rules,
             place,
-            listed,
+            names,
             whole,
-            list,
+            trusts_names,
         } = looked;
         let was = visit.old.as_ref().filter(|old| old.shows()).map(|old| old.node());
+        let racy = is_racy(i64::MIN, stat.ctime_ns, now.0);
+        let (listed, builtin_hits) = match (&names, &visit.old) {
+            (Names::Listed(_), _) => (!racy, 0),
+            (_, Some(old)) => (old.listed && old.ctime_ns == stat.ctime_ns, old.builtin_hits),
+            (_, None) => (false, 0),
+        };
         let (entries, tree, side, unsaved) = match visit.old {
             Some(old) => (old.entries, old.tree, old.side, old.unsaved),
             None => (Vec::new(), None, None, false),
         };
-        let (slots, items, gone) = if list {
-            merge_listed(listed, entries)
-        } else {
-            merge_wanted(visit.want.names.keys(), entries)
+        let list = !matches!(names, Names::Wanted);
+        let (slots, items, gone) = match names {
+            Names::Listed(listed) => merge_listed(listed, entries),
+            Names::Known => merge_known(entries),
+            Names::Wanted => merge_wanted(visit.want.names.keys(), entries),
         };
         let changed = gone.iter().any(|entry| entry.slot.shows());
         let dir = Dir {
@@ -108,12 +128,14 @@ impl Building {
             ctime_ns: stat.ctime_ns,
             perm: Perm::of_mode(stat.mode),
             attributes,
-            racy: is_racy(i64::MIN, stat.ctime_ns, now.0),
+            racy,
+            listed,
             below: visit.below,
             tree,
             side,
             unsaved,
             rules,
+            builtin_hits: 0,
             files: 0,
             left: 0,
         };
@@ -122,7 +144,9 @@ impl Building {
             path: visit.path,
             place,
             whole,
+            trusts_names,
             list,
+            builtin_hits: AtomicU32::new(builtin_hits),
             wants: Mutex::new(visit.want.names),
             remaining: AtomicUsize::new(1),
             parts: Mutex::new(Parts {
@@ -136,10 +160,10 @@ impl Building {
     }
 
     /// Fills in what came of entries.
-    pub fn set(&self, done: Vec<(usize, Option<Slot>)>) {
+    pub fn set(&self, done: Vec<(usize, Box<[u8]>, Option<Slot>)>) {
         let mut parts = lock(&self.parts);
-        for (at, slot) in done {
-            parts.slots[at].1 = slot;
+        for (at, name, slot) in done {
+            parts.slots[at] = (name, slot);
         }
     }
 
@@ -153,6 +177,7 @@ impl Building {
             .filter_map(|(name, slot)| Some(Entry { name, slot: slot? }))
             .collect();
         dir.entries.shrink_to_fit();
+        dir.builtin_hits = self.builtin_hits.load(Ordering::Relaxed);
         dir.count();
         dir.unsaved |= dir.entries.iter().any(|entry| match &entry.slot {
             Slot::File(file) | Slot::Link(file) => file.unsaved,

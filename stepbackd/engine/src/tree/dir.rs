@@ -21,6 +21,8 @@ pub(super) struct Dir {
     pub attributes: Attributes,
     /// Its attributes and bits aren't to be trusted by `ctime_ns`.
     pub racy: bool,
+    /// Its entries are all that it has as long as it has this `ctime_ns`, but for those that are ignored.
+    pub listed: bool,
     /// How it is captured. One of [`Below::Exceptions`] shows only if something in it does.
     pub below: Below,
     /// Its git tree; `None` when something in it changed since.
@@ -31,6 +33,8 @@ pub(super) struct Dir {
     pub unsaved: bool,
     /// Ignore files in it; `None` when there are none (or they aren't known, after a cached start).
     pub rules: Option<Arc<DirRules>>,
+    /// Bit by bit, which built-in patterns left out something in it.
+    pub builtin_hits: u32,
     /// Files, links and FIFOs below.
     pub files: u64,
     /// Entries below that aren't captured, each with a reason.

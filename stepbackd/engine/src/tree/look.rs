@@ -36,13 +36,16 @@ pub(super) struct Read {
     pub old: Option<Slot>,
 }
 
+/// So many entries are looked at between two questions whether the walk is to end.
+const ENTRIES_PER_QUESTION: usize = 64;
+
 /// What a look at an entry gave.
 enum Seen {
     Slot(Option<Slot>),
-    Read(Read),
+    Read(Stat, Option<Slot>),
     Visit(Box<Visit>),
-    /// The walk has failed (by this); what was known comes back.
-    Failed(Option<Error>, Option<Slot>),
+    /// The walk has failed by this; what was known comes back.
+    Failed(Error, Option<Slot>),
 }
 
 impl Item {
@@ -84,19 +87,30 @@ impl Walk<'_> {
         let mut reads = Vec::new();
         let mut done = Vec::with_capacity(items.len());
         let files = items.len();
-        for item in items {
+        let mut is_over = false;
+        for (number, mut item) in items.into_iter().enumerate() {
             path.truncate(prefix);
             path.extend_from_slice(&item.name);
-            let at = item.at;
-            match self.look_at(building, dir, item, &path) {
-                Seen::Slot(slot) => done.push((at, slot)),
-                Seen::Read(read) => reads.push(read),
-                Seen::Visit(visit) => visits.push(Task::Visit(visit)),
+            // Asking tells the other threads' processors, too, that the work gets on: not for each entry.
+            if number % ENTRIES_PER_QUESTION == 0 {
+                is_over = self.is_over();
+            }
+            let seen = match is_over {
+                true => Seen::Slot(item.old.take()),
+                false => self.look_at(building, dir, &mut item, &path),
+            };
+            let Item { at, name, .. } = item;
+            match seen {
+                Seen::Slot(slot) => done.push((at, name, slot)),
+                Seen::Read(stat, old) => reads.push(Read { at, name, stat, old }),
+                Seen::Visit(visit) => {
+                    visits.push(Task::Visit(visit));
+                    done.push((at, name, None));
+                }
                 Seen::Failed(error, old) => {
-                    if let Some(error) = error {
-                        self.fail(error);
-                    }
-                    done.push((at, old));
+                    is_over = true;
+                    self.fail(error);
+                    done.push((at, name, old));
                 }
             }
         }
@@ -118,33 +132,37 @@ impl Walk<'_> {
     }
 
     /// Looks at one entry.
-    fn look_at(&self, building: &Arc<Building>, dir: &Arc<Open>, mut item: Item, path: &[u8]) -> Seen {
-        if self.is_over() {
-            return Seen::Failed(None, item.old);
-        }
-        let verdict = |is_dir| building.place.verdict(self.cx.rules, path, &item.name, is_dir);
+    fn look_at(&self, building: &Arc<Building>, dir: &Arc<Open>, item: &mut Item, path: &[u8]) -> Seen {
+        let hits = &building.builtin_hits;
+        let verdict = |is_dir| {
+            building
+                .place
+                .verdict(self.cx.rules, path, &item.name, is_dir, hits)
+        };
         // Most that is ignored needn't be asked for its stat.
-        let ignored = item
-            .kind
-            .is_some_and(|kind| verdict(kind == FileType::Dir).is_none());
-        if ignored {
-            return Seen::Slot(self.replace(building, item.old, None, path));
+        let by_list = item.kind.map(|kind| verdict(kind == FileType::Dir));
+        if by_list == Some(None) {
+            return Seen::Slot(self.replace(building, item.old.take(), None, path));
         }
         let stat = match dir.handle.stat(&item.name) {
             Ok(stat) => stat,
             Err(error) if is_ours(&error) => {
-                return Seen::Failed(Some(at_path(error, &building.path.join(&item.name))), item.old);
+                return Seen::Failed(at_path(error, &building.path.join(&item.name)), item.old.take());
             }
             Err(error) => {
                 let gone = matches!(
                     error.raw_os_error().map(Errno::from_raw),
                     Some(Errno::ENOENT | Errno::ENOTDIR)
                 );
-                return Seen::Slot(self.replace(building, item.old, (!gone).then(unknown), path));
+                return Seen::Slot(self.replace(building, item.old.take(), (!gone).then(unknown), path));
             }
         };
-        let Some(below) = verdict(stat.kind == FileType::Dir) else {
-            return Seen::Slot(self.replace(building, item.old, None, path));
+        let by_stat = match by_list {
+            Some(by_list) if item.kind == Some(stat.kind) => by_list,
+            _ => verdict(stat.kind == FileType::Dir),
+        };
+        let Some(below) = by_stat else {
+            return Seen::Slot(self.replace(building, item.old.take(), None, path));
         };
         if stat.kind == FileType::File && stat.nlink > 1 {
             let path = TreePath::new(path).expect("names from a directory make a path");
@@ -161,37 +179,32 @@ impl Walk<'_> {
             FileType::Dir => return self.look_at_dir(building, dir, item, below, &stat, path),
             // Also what was captured under a higher cap.
             FileType::File if stat.size > self.cx.max_file_size => Some(left(Reason::TooLarge, &stat)),
-            FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old),
+            FileType::File | FileType::Link if item.is_fresh(&stat) => return Seen::Slot(item.old.take()),
             FileType::File => {
                 if let Some(census) = &self.cx.limits.census
                     && let Err(error) = census.count(stat.size)
                 {
-                    return Seen::Failed(Some(error), item.old);
+                    return Seen::Failed(error, item.old.take());
                 }
-                return Seen::Read(Read {
-                    at: item.at,
-                    name: item.name,
-                    stat,
-                    old: item.old,
-                });
+                return Seen::Read(stat, item.old.take());
             }
             FileType::Link => match self.reader.link(&dir.handle, &item.name, &stat) {
                 Ok(Outcome::Slot(slot)) => Some(slot),
                 Ok(Outcome::Gone) => None,
                 Ok(Outcome::OtherType) => Some(self.changing(&stat, path)),
-                Err(error) => return Seen::Failed(Some(error), item.old.take()),
+                Err(error) => return Seen::Failed(error, item.old.take()),
             },
             FileType::Fifo => Some(self.reader.fifo(&stat)),
             FileType::Special => Some(left(Reason::Special, &stat)),
         };
-        Seen::Slot(self.replace(building, item.old, new, path))
+        Seen::Slot(self.replace(building, item.old.take(), new, path))
     }
 
     fn look_at_dir(
         &self,
         building: &Arc<Building>,
         dir: &Arc<Open>,
-        item: Item,
+        item: &mut Item,
         below: Below,
         stat: &Stat,
         path: &[u8],
@@ -201,7 +214,8 @@ impl Walk<'_> {
         let is_wanted = wanted.is_some();
         let mut want = wanted.unwrap_or_default();
         want.whole |= building.whole;
-        let old = match item.old {
+        want.trusts_names |= building.trusts_names;
+        let old = match item.old.take() {
             Some(Slot::Dir(old)) => {
                 let known = old.ino == stat.ino && old.below == below;
                 // One that is looked at whole is entered when it is opened.
@@ -242,7 +256,7 @@ impl Walk<'_> {
         for read in reads {
             let path = building.path.join(&read.name);
             if self.is_over() {
-                done.push((read.at, read.old));
+                done.push((read.at, read.name, read.old));
                 continue;
             }
             let earlier = match &read.old {
@@ -255,7 +269,7 @@ impl Walk<'_> {
                 Ok(Outcome::OtherType) => Some(self.changing(&read.stat, path.as_bytes())),
                 Err(error) => {
                     self.fail(error);
-                    done.push((read.at, read.old));
+                    done.push((read.at, read.name, read.old));
                     continue;
                 }
             };
@@ -263,7 +277,8 @@ impl Walk<'_> {
                 self.look_again(path.clone());
             }
             self.cx.progress.advance(1);
-            done.push((read.at, self.replace(building, read.old, slot, path.as_bytes())));
+            let slot = self.replace(building, read.old, slot, path.as_bytes());
+            done.push((read.at, read.name, slot));
         }
         building.set(done);
     }

@@ -9,7 +9,8 @@ const READS_PER_TASK: usize = 32;
 /// or files of so many bytes.
 const READ_BYTES_PER_TASK: u64 = 4 << 20;
 
-/// The entries of a directory being put together, by name; `None` where there is nothing captured (yet).
+/// The entries of a directory being put together, by name; `None` where there is nothing captured (yet). The name of an
+/// entry that is being looked at is with its [`Item`] until then.
 pub(super) type Slots = Vec<(Box<[u8]>, Option<Slot>)>;
 
 /// Pairs the entries of a list (sorted) with the known ones; also those that are gone.
@@ -28,17 +29,28 @@ pub(super) fn merge_listed(
         let old = known
             .next_if(|entry| *entry.name == *name)
             .map(|entry| entry.slot);
-        let name = name.into_boxed_slice();
         items.push(Item {
             at: slots.len(),
-            name: name.clone(),
+            name: name.into_boxed_slice(),
             kind,
             old,
         });
-        slots.push((name, None));
+        slots.push(Default::default());
     }
     gone.extend(known);
     (slots, items, gone)
+}
+
+/// The known entries, all of which are to be looked at.
+pub(super) fn merge_known(entries: Vec<Entry>) -> (Slots, Vec<Item>, Vec<Entry>) {
+    let slots = entries.iter().map(|_| Default::default()).collect();
+    let items = entries.into_iter().enumerate().map(|(at, entry)| Item {
+        at,
+        name: entry.name,
+        kind: None,
+        old: Some(entry.slot),
+    });
+    (slots, items.collect(), Vec::new())
 }
 
 /// The known entries as they are, but for the wanted ones, which are to be looked at.
@@ -60,7 +72,7 @@ pub(super) fn merge_wanted<'a>(
             kind: None,
             old,
         });
-        slots.push((name.clone(), None));
+        slots.push(Default::default());
     }
     slots.extend(known.map(|entry| (entry.name, Some(entry.slot))));
     (slots, items, Vec::new())

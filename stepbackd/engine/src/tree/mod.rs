@@ -156,11 +156,25 @@ impl Tree {
     /// [`crate::Error::Rules`], [`crate::Error::Cancelled`], those of the store, and that the root itself can't be listed.
     /// What was found until then stays known, and the next look is at everything.
     pub fn scan(&mut self, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
+        self.scan_all(false, cx)
+    }
+
+    /// As [`Self::scan`], for when no rule from outside the tree has changed since the latest look: a directory whose ctime
+    /// shows that no name came or went since it was listed isn't listed again. All that is known in it is looked at.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub fn scan_again(&mut self, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
+        self.scan_all(!self.incomplete, cx)
+    }
+
+    fn scan_all(&mut self, trusts_names: bool, cx: &ScanContext<'_>) -> Result<ScanOutcome> {
         cx.rules.begin_scan();
         cx.progress.begin(self.files());
         self.not_saved();
         let everything = Want {
             whole: true,
+            trusts_names,
             ..Want::default()
         };
         let (outcome, linked) = self.look(everything, cx)?;

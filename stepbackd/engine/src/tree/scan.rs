@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 
 use super::ScanContext;
-use super::building::{Building, Looked, Open};
+use super::building::{Building, Looked, Names, Open};
 use super::dir::{Dir, Slot};
 use super::look::{Item, Read, unknown};
 use super::read::{Reader, attributes, is_ours, left};
@@ -21,8 +21,8 @@ use super::work::Work;
 use crate::error::{At, Error, Result};
 use crate::node::{Attributes, Reason};
 use crate::path::TreePath;
-use crate::root::{DirHandle, Stat};
-use crate::rules::{Below, Place};
+use crate::root::{DirHandle, FileType, Stat};
+use crate::rules::{Below, DirRules, Place};
 
 /// A directory at more levels below the root counts as unreadable.
 pub(super) const DEPTH_MAX: usize = 2_048;
@@ -46,8 +46,13 @@ pub(super) struct Found {
 
 /// Looks at what `want` asks for; at everything that isn't known from `old`.
 pub(super) fn walk(cx: &ScanContext<'_>, old: Option<Box<Dir>>, want: Want, threads: usize) -> Found {
+    let names_show_on = want
+        .trusts_names
+        .then(|| cx.root.file_system_of_listed_times())
+        .flatten();
     let walk = Walk {
         cx,
+        names_show_on,
         reader: Reader {
             writer: cx.writer,
             max_file_size: cx.max_file_size,
@@ -98,6 +103,8 @@ pub(super) struct Walk<'a> {
     pub reader: Reader<'a>,
     pub changed: AtomicBool,
     failed: AtomicBool,
+    /// The device whose directories show by their times that a name came or went, if the root's is such a one.
+    names_show_on: Option<u64>,
     depth: AtomicUsize,
     /// How many directories are open.
     pub open: Arc<AtomicUsize>,
@@ -265,32 +272,35 @@ impl Walk<'_> {
         let want = &visit.want;
         let known = old.filter(|old| old.ino == stat.ino && old.below == visit.below);
         let mut whole = want.whole || known.is_none();
-        let mut list = want.list || known.is_some_and(|known| self.cargo_toggles(known, want, handle));
-        let mut listed = Vec::new();
+        let list = want.list || known.is_some_and(|known| self.cargo_toggles(known, want, handle));
+        let mut trusts_names = want.trusts_names;
+        let mut names = Names::Wanted;
         let mut rules = known.and_then(|known| known.rules.clone());
         if whole || list {
             // Watched first, then listed: what comes after the list makes an event.
             if !self.cx.watch.enter(path, stat.ino) {
                 whole = true;
             }
-            listed = handle.entries().map_err(unreadable)?;
-            listed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-            let has = |name: &[u8]| {
-                listed
-                    .binary_search_by(|(listed, _)| (**listed).cmp(name))
-                    .is_ok()
-            };
-            let found = self
-                .cx
-                .rules
-                .read_dir(visit.below, path, handle, &has)
-                .map_err(failed)?;
-            whole |= !found.same_below(rules.as_deref());
-            list = true;
-            rules = (!found.is_empty()).then(|| match rules {
-                Some(known) if *known == found => known,
-                _ => Arc::new(found),
-            });
+            let unlisted = known.filter(|_| trusts_names && !list);
+            if let Some(known) = unlisted
+                && self.has_known_names(known, &handle.stat_self().map_err(unreadable)?)
+                && self.read_rules(visit, handle, Has::Stat)?.is_as(rules.as_deref())
+            {
+                names = Names::Known;
+            } else {
+                let mut listed = handle.entries().map_err(unreadable)?;
+                listed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+                let found = self.read_rules(visit, handle, Has::List(&listed))?;
+                if !found.same_below(rules.as_deref()) {
+                    whole = true;
+                    trusts_names = false;
+                }
+                names = Names::Listed(listed);
+                rules = (!found.is_empty()).then(|| match rules {
+                    Some(known) if *known == found => known,
+                    _ => Arc::new(found),
+                });
+            }
         }
         let place = self
             .cx
@@ -303,10 +313,30 @@ impl Walk<'_> {
             attributes,
             rules,
             place,
-            listed,
+            names,
             whole,
-            list,
+            trusts_names,
         })
+    }
+
+    /// Whether a directory with this stat has just the names that are known, but for those that are ignored: each that
+    /// comes or goes would have given it another ctime.
+    fn has_known_names(&self, known: &Dir, stat: &Stat) -> bool {
+        known.listed && known.ctime_ns == stat.ctime_ns && self.names_show_on == Some(stat.dev)
+    }
+
+    /// Reads a directory's ignore files.
+    fn read_rules(&self, visit: &Visit, handle: &DirHandle, has: Has<'_>) -> Result<DirRules, Instead> {
+        let has = |name: &[u8]| match has {
+            Has::Stat => handle.stat(name).is_ok(),
+            Has::List(listed) => listed
+                .binary_search_by(|(listed, _)| (**listed).cmp(name))
+                .is_ok(),
+        };
+        let rules = self.cx.rules;
+        rules
+            .read_dir(visit.below, &visit.path, handle, &has)
+            .map_err(|error| Instead::Failed(Some(error)))
     }
 
     /// Whether `Cargo.toml` comes or goes, upon which a `target` beside it depends.
@@ -325,6 +355,7 @@ impl Walk<'_> {
             }
             self.hold_together(&building);
             let (dir, changed) = building.put_together();
+            self.cx.rules.note_builtin_hits(dir.builtin_hits);
             if changed {
                 self.changed.store(true, Ordering::Relaxed);
             }
@@ -370,6 +401,13 @@ impl Walk<'_> {
             self.cx.watch.leave(&path);
         }
     }
+}
+
+/// How to find out whether a directory has a name.
+#[derive(Clone, Copy)]
+enum Has<'a> {
+    Stat,
+    List(&'a [(Vec<u8>, Option<FileType>)]),
 }
 
 /// What stands for a directory that couldn't be looked at.

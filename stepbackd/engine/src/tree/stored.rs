@@ -9,7 +9,7 @@ use crate::error::{Result, damaged_object};
 use crate::node::{Attributes, CommonModes, Kind, Node, Snapshot};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::TreePath;
-use crate::store::{ObjectWriter, Objects, Store, read_tree};
+use crate::store::{ObjectWriter, Objects, Store, TreeEntry, read_different_entries, read_tree};
 
 /// An entry of a recorded directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +37,44 @@ pub struct StoredDir {
 /// # Errors
 /// [`crate::Error::Damaged`] naming the object that isn't what it must be; those of reading.
 pub fn read_dir(store: &dyn Objects, snapshot: Snapshot, common: &CommonModes) -> Result<StoredDir> {
-    let Side { mut table, below } = read_side(store, snapshot.side)?;
+    let side = read_side(store, snapshot.side)?;
+    put_together(store, snapshot, common, side, read_tree(store, snapshot.tree)?)
+}
+
+/// Reads two directories to compare them. Entries that are the same in both may be left out; none is when the directories'
+/// own nodes differ.
+///
+/// # Errors
+/// As [`read_dir`].
+pub fn read_different(
+    store: &dyn Objects,
+    old: Snapshot,
+    new: Snapshot,
+    common: &CommonModes,
+) -> Result<(StoredDir, StoredDir)> {
+    let side = read_side(store, old.side)?;
+    // What a table says of entries is compared with all of them.
+    if old.side != new.side || !side.table.entries.is_empty() {
+        return Ok((read_dir(store, old, common)?, read_dir(store, new, common)?));
+    }
+    let (only_old, only_new) = read_different_entries(store, old.tree, new.tree)?;
+    let same_side = side.clone();
+    Ok((
+        put_together(store, old, common, side, only_old)?,
+        put_together(store, new, common, same_side, only_new)?,
+    ))
+}
+
+fn put_together(
+    store: &dyn Objects,
+    snapshot: Snapshot,
+    common: &CommonModes,
+    side: Side,
+    tree: Vec<TreeEntry>,
+) -> Result<StoredDir> {
+    let Side { mut table, below } = side;
     let mut entries = Vec::new();
-    for entry in read_tree(store, snapshot.tree)? {
+    for entry in tree {
         let kind = match entry.mode & 0o170_000 {
             0o100_000 => Kind::File(entry.oid),
             0o120_000 => Kind::Link(entry.oid),
@@ -190,6 +225,7 @@ impl Branch<'_> {
     }
 }
 
+#[derive(Clone)]
 struct Side {
     table: Table,
     below: BTreeMap<Vec<u8>, Oid>,

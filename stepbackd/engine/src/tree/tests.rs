@@ -1,5 +1,6 @@
 //! The tree against real directories: what is recorded must be what is there.
 
+mod again;
 mod fixture;
 mod hostile;
 mod incremental;

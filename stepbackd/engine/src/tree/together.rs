@@ -105,7 +105,7 @@ impl Walk<'_> {
             let old = lock(&building.parts).slots[member.at].1.take();
             let path = building.path.join(&member.name);
             let slot = self.replace(building, old, member.slot, path.as_bytes());
-            building.set(vec![(member.at, slot)]);
+            building.set(vec![(member.at, member.name, slot)]);
         }
     }
 

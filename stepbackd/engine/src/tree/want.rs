@@ -13,6 +13,9 @@ pub(super) struct Want {
     pub whole: bool,
     /// All its entries, but not what is in known directories.
     pub list: bool,
+    /// Where everything is wanted: which names a directory has needn't be asked while its ctime says that they are those that
+    /// are known.
+    pub trusts_names: bool,
     /// These entries; of a known directory, what is wanted in it.
     pub names: BTreeMap<Box<[u8]>, Self>,
 }

@@ -47,6 +47,8 @@ pub(super) struct Fixture {
     pub limits: Limits,
     pub common: CommonModes,
     pub max_file_size: u64,
+    /// How far a look's clock is ahead, so that all that is old enough by [`Fixture::tick`] is trusted.
+    pub ahead_ns: i64,
 }
 
 impl Fixture {
@@ -71,6 +73,7 @@ impl Fixture {
             limits: Limits::default(),
             common: CommonModes::DEFAULT,
             max_file_size: 100 << 20,
+            ahead_ns: 0,
             _dir: dir,
         }
     }
@@ -109,6 +112,21 @@ impl Fixture {
             let stat = fs::metadata(&path).unwrap();
             let ctime = stat.ctime() * 1_000_000_000 + stat.ctime_nsec();
             if ctime < now().0 - 150_000_000 {
+                return;
+            }
+            assert!(SystemTime::now() < deadline);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until what changes from now on has another time than what changed before.
+    pub fn tick(&self) {
+        let (file, begun) = (self.home.join("tick"), now().0);
+        let deadline = SystemTime::now() + std::time::Duration::from_secs(5);
+        loop {
+            fs::write(&file, "").unwrap();
+            let stat = fs::metadata(&file).unwrap();
+            if stat.ctime() * 1_000_000_000 + stat.ctime_nsec() > begun {
                 return;
             }
             assert!(SystemTime::now() < deadline);
@@ -175,7 +193,9 @@ impl Fixture {
         };
         let stale = rules.refresh();
         self.rules = Some(rules);
-        let (dirty, all) = match (stale?, dirty) {
+        let stale = stale?;
+        let is_same = stale == Stale::Nothing;
+        let (dirty, all) = match (stale, dirty) {
             (Stale::Nothing, Some(dirty)) => (dirty.clone(), false),
             (Stale::Paths(paths), Some(dirty)) => (dirty.union(&paths).cloned().collect(), false),
             _ => (BTreeSet::new(), true),
@@ -186,12 +206,14 @@ impl Fixture {
             rules: self.rules.as_ref().unwrap(),
             writer,
             max_file_size: self.max_file_size,
-            now: now(),
+            now: Time(now().0 + self.ahead_ns),
             watch: &self.watch,
             progress: &self.progress,
             limits: &self.limits,
         };
-        if all {
+        if all && is_same {
+            self.tree.scan_again(&cx)
+        } else if all {
             self.tree.scan(&cx)
         } else {
             self.tree.update(&dirty, &cx)
