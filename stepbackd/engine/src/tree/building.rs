@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::dir::{Dir, Entry, Slot, is_racy};
+use super::dir::{Dir, Entry, Slot, is_racy, tells_of_names};
 use super::look::Item;
 use super::merge::{Slots, merge_known, merge_listed, merge_wanted};
 use super::scan::{Visit, lock};
@@ -105,9 +105,8 @@ impl Building {
             trusts_names,
         } = looked;
         let was = visit.old.as_ref().filter(|old| old.shows()).map(|old| old.node());
-        let racy = is_racy(i64::MIN, stat.ctime_ns, now.0);
         let (listed, builtin_hits) = match (&names, &visit.old) {
-            (Names::Listed(_), _) => (!racy, 0),
+            (Names::Listed(_), _) => (tells_of_names(stat.ctime_ns, now.0), 0),
             (_, Some(old)) => (old.listed && old.ctime_ns == stat.ctime_ns, old.builtin_hits),
             (_, None) => (false, 0),
         };
@@ -128,7 +127,7 @@ impl Building {
             ctime_ns: stat.ctime_ns,
             perm: Perm::of_mode(stat.mode),
             attributes,
-            racy,
+            racy: is_racy(i64::MIN, stat.ctime_ns, now.0),
             listed,
             below: visit.below,
             tree,

@@ -93,6 +93,10 @@ pub(super) struct Left {
 /// In nanoseconds.
 const RACY_MARGIN_NS: i64 = 100_000_000;
 
+/// The same for the names in a directory. Longer, as some file systems stamp by whole seconds, and a name that is overlooked
+/// once would be for long. In nanoseconds.
+const NAMES_MARGIN_NS: i64 = 2_100_000_000;
+
 impl Sig {
     pub fn of(stat: &Stat) -> Self {
         Self {
@@ -109,6 +113,11 @@ pub(super) fn is_racy(mtime_ns: i64, ctime_ns: i64, now_ns: i64) -> bool {
     let from = now_ns.saturating_sub(RACY_MARGIN_NS);
     // An mtime far in the future was set by hand; the ctime tells of changes then.
     ctime_ns >= from || (mtime_ns >= from && mtime_ns <= now_ns.saturating_add(RACY_MARGIN_NS))
+}
+
+/// Whether a name that comes after a look that began at `now_ns` gives a directory of this ctime another one.
+pub(super) const fn tells_of_names(ctime_ns: i64, now_ns: i64) -> bool {
+    ctime_ns < now_ns.saturating_sub(NAMES_MARGIN_NS)
 }
 
 impl Slot {

@@ -9,7 +9,7 @@ use crate::tree::dir::{Dir, Slot};
 /// A root of which all is old enough to be trusted, scanned.
 fn scanned(files: &[&str]) -> Fixture {
     let mut at = Fixture::new();
-    at.ahead_ns = 1_000_000_000;
+    at.ahead_ns = 3_000_000_000;
     for file in files {
         at.write(file, "1");
     }
@@ -38,7 +38,7 @@ fn names_are_trusted_only_from_a_list_that_is_old_enough() {
     at.write("d/a", "1");
     at.scan();
     assert!(!dir(&at, "d").listed, "what comes now may leave the same time");
-    at.ahead_ns = 1_000_000_000;
+    at.ahead_ns = 3_000_000_000;
     at.tick();
     at.scan();
     assert!(dir(&at, "d").listed);

@@ -160,7 +160,7 @@ proptest! {
         rounds in prop::collection::vec((prop::collection::vec(any_edit(), 1..6), any::<bool>()), 1..6),
     ) {
         let mut at = Fixture::new();
-        at.ahead_ns = 1_000_000_000;
+        at.ahead_ns = 3_000_000_000;
         at.tick();
         at.scan();
         for (edits, half_told) in rounds {
