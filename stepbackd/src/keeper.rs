@@ -12,6 +12,8 @@ use stepback_engine::rules::GitEnvironment;
 use stepback_engine::store::{Interrupt, Maintained, Store, Thoroughness, size};
 use stepback_proto::Warning;
 
+use crate::memory;
+
 /// A store that wasn't used for so long is idle.
 const IDLE: Duration = Duration::from_secs(5);
 /// What is unreachable in packs is removed at most this often.
@@ -320,6 +322,7 @@ impl Keeper {
         match result {
             Ok(Kept::This(how, Maintained::Done { before, after })) => {
                 tracing::info!("{} packed ({how:?}): {before} -> {after} bytes", path.display());
+                memory::give_back();
                 let mut state = self.lock();
                 let care = state.stores.entry(path.to_owned()).or_default();
                 care.went_well();

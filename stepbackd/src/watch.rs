@@ -37,10 +37,12 @@ use std::time::Instant;
 use stepback_engine::mounts::Mounts;
 use stepback_engine::path::{DOT_GIT, TreePath, is_temporary};
 use stepback_engine::time::Time;
+use stepback_engine::tree::Inode;
 
 use crate::cookie::Cookies;
 use crate::root::mailbox::Mailbox;
 use crate::root::now;
+use crate::watch::filesystem::Kinds;
 pub use crate::watch::filesystem::Silent;
 #[cfg(target_os = "linux")]
 use crate::watch::inotify as source;
@@ -158,7 +160,8 @@ impl Watcher {
         have as u64 + count <= books.room.allowed() as u64
     }
 
-    fn set(&self, dir: &Path, ino: u64, key: RootKey) -> Result<bool, Failed> {
+    fn set(&self, dir: &Path, inode: Inode, key: RootKey, kinds: &Mutex<Kinds>) -> Result<bool, Failed> {
+        let Inode { dev, ino } = inode;
         let (setter, generation) = {
             let mut books = lock(&self.shared.books);
             let Books {
@@ -183,7 +186,14 @@ impl Watcher {
             (source.setter(), *generation)
         };
         let silent = *self.shared.silent.read().unwrap_or_else(PoisonError::into_inner);
-        let result = match silent.kind(dir) {
+        let kind = lock(kinds).known(silent, dev);
+        let kind = kind.unwrap_or_else(|| {
+            // Nothing is locked: it may wait for the file system.
+            let kind = silent.kind(dir);
+            lock(kinds).learnt(silent, dev, kind);
+            kind
+        });
+        let result = match kind {
             Some(_) => Err(Failed::Silent),
             None => setter.watch(dir),
         };

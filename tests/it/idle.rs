@@ -1,10 +1,11 @@
 //! Nobody types: what the daemon costs then.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use stepback_tests::{Sandbox, descriptors, pause, resident_bytes, used, watches};
+use stepback_tests::{Sandbox, descriptors, eventually, pause, resident_bytes, used, watches};
 
 use crate::support::{number_from, seconds};
 
@@ -56,4 +57,28 @@ fn an_idle_daemon_sleeps() {
     let mebibytes = resident_bytes(pid) >> 20;
     let most = if cfg!(debug_assertions) { 80 } else { 60 };
     assert!(mebibytes < most, "{mebibytes} MiB resident");
+}
+
+#[test]
+fn what_was_read_of_the_store_goes_when_nobody_needs_it() {
+    let sandbox = Sandbox::new();
+    let daemon = sandbox.daemon();
+    let project = sandbox.project("p");
+    // So many are packed at once.
+    project.sh("seq 3000 | split -l 1 -a 4 - f");
+    project.attach();
+    project.settle();
+    let mapped = || {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).expect("it runs");
+        maps.lines().filter(|line| line.contains("/pack/pack-")).count()
+    };
+    project.write("faaaa", "changed");
+    project.settle();
+    // The whole of an index may be in memory by now: 30 bytes for each object that there is.
+    eventually("the packs are let go of", Duration::from_secs(20), || {
+        mapped() == 0
+    });
+    let pid = daemon.pid();
+    sandbox.wait_until_idle(pid);
+    assert_eq!(mapped(), 0);
 }

@@ -4,14 +4,15 @@
 //! Every call is relative to an open directory and names one part, so that a path longer than the system's limit works
 //! like any other, and no link that is swapped in on the way leads outside.
 
+mod listing;
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -193,30 +194,13 @@ impl DirHandle {
         None
     }
 
-    /// Names of all entries but `.` and `..`, unsorted, with the type if the file system told it (None: stat it).
+    /// Names of all entries but `.` and `..`, unsorted, with the type if the file system told it (None: stat it). The handle
+    /// has one position in the list, so nobody else may read it meanwhile.
     ///
     /// # Errors
     /// What the system says, also in the middle of the list.
-    pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
-        // Opened anew: a duplicate would share its position with this handle.
-        let mut dir = Dir::openat(&self.0, c".", DIRECTORY, Mode::empty())?;
-        let mut entries = Vec::new();
-        for entry in dir.iter() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            let kind = entry.file_type().map(|kind| match kind {
-                Type::File => FileType::File,
-                Type::Symlink => FileType::Link,
-                Type::Directory => FileType::Dir,
-                Type::Fifo => FileType::Fifo,
-                Type::Socket | Type::CharacterDevice | Type::BlockDevice => FileType::Special,
-            });
-            entries.push((name.to_vec(), kind));
-        }
-        Ok(entries)
+    pub fn entries(&mut self) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
+        listing::entries(&self.0)
     }
 
     /// Opens an entry for reading, not through a link, without waiting (a FIFO doesn't block).
@@ -236,6 +220,14 @@ impl DirHandle {
         Ok(readlinkat(&self.0, name.as_c_str())?.into_vec())
     }
 }
+
+impl AsRawFd for DirHandle {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl xattr::FileExt for DirHandle {}
 
 impl AsFd for DirHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -274,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "").unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
-        let root = DirHandle::open_root(dir.path()).unwrap();
+        let mut root = DirHandle::open_root(dir.path()).unwrap();
         for _ in 0..2 {
             let mut names: Vec<_> = root
                 .entries()

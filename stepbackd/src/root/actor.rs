@@ -115,6 +115,8 @@ pub struct Timers {
     pub(super) thin: Option<Instant>,
     /// What was too much of a transcript for the moment of a checkpoint.
     pub(super) talk: Option<Instant>,
+    /// Nothing has been done for a while: what was read of the store goes, with memory that was freed.
+    pub(super) quiet: Option<Instant>,
     /// How long the store is left alone after it was measured.
     pub(super) measure_pause: Duration,
 }
@@ -262,6 +264,7 @@ impl Actor {
                 timers.store_bytes,
                 timers.thin,
                 timers.talk,
+                timers.quiet,
             ]
             .into_iter()
             .flatten()
@@ -310,6 +313,8 @@ impl Actor {
             self.measure_store();
         } else if due(self.timers.thin) {
             self.thin(None);
+        } else if due(self.timers.quiet) {
+            self.quiet();
         }
     }
 

@@ -27,6 +27,8 @@ const EVENTS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Work that took longer has used memory that is worth giving back.
 pub(super) const MUCH: Duration = Duration::from_millis(50);
+/// After less, it is waited so long for more of it.
+const QUIET_AFTER: Duration = Duration::from_secs(2);
 
 impl Actor {
     pub(super) fn went_well(&mut self, dirty: &[TreePath]) {
@@ -240,7 +242,10 @@ impl Actor {
         }
         let Some(engine) = &mut self.engine else { return };
         match catch_unwind(AssertUnwindSafe(|| engine.rest())) {
-            Ok(Ok(())) => tracing::debug!(root = %self.root.id, "the tree is no longer in memory"),
+            Ok(Ok(())) => {
+                memory::give_back();
+                tracing::debug!(root = %self.root.id, "the tree is no longer in memory");
+            }
             Ok(Err(e)) => tracing::warn!(root = %self.root.id, "the tree stays in memory: {e}"),
             Err(_) => self.engine = None,
         }
@@ -305,6 +310,16 @@ impl Actor {
         if took >= MUCH {
             memory::give_back();
         }
+    }
+
+    /// Something small was done, which is nothing to give back for at once: when nothing follows, it is.
+    pub(super) fn quiet_soon(&mut self) {
+        self.timers.quiet = Some(Instant::now() + QUIET_AFTER);
+    }
+
+    pub(super) fn quiet(&mut self) {
+        self.timers.quiet = None;
+        self.give_back(MUCH);
     }
 
     /// Waits until what happened until now has been told; `false` when that takes too long.

@@ -275,6 +275,7 @@ impl Actor {
             // There is nothing new to tell of the root: the client needn't wait for it.
             answers.finish(answer);
             self.publish();
+            self.quiet_soon();
             return false;
         }
         self.publish();

@@ -1,5 +1,6 @@
 //! Which file systems tell of changes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Types of which no change is told that another machine, or the other side of it, makes. By their number in `statfs`.
@@ -67,6 +68,32 @@ impl Silent {
     }
 }
 
+/// What was found of file systems, by device: asking for each directory would cost about what its watch does. For the time
+/// between two looks at everything; a device's number may be another file system's later.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    by: Silent,
+    found: BTreeMap<u64, Option<&'static str>>,
+}
+
+impl Kinds {
+    /// What [`Silent::kind`] said of a directory on `device`; `None` when it wasn't asked yet.
+    pub fn known(&self, by: Silent, device: u64) -> Option<Option<&'static str>> {
+        (self.by == by)
+            .then(|| self.found.get(&device).copied())
+            .flatten()
+    }
+
+    /// It was asked.
+    pub fn learnt(&mut self, by: Silent, device: u64, kind: Option<&'static str>) {
+        if self.by != by {
+            self.by = by;
+            self.found.clear();
+        }
+        self.found.insert(device, kind);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +121,25 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), SILENT.len());
+    }
+
+    #[test]
+    fn each_device_is_asked_once_for_the_same_settings() {
+        let (plain, more) = (Silent::default(), Silent::with(&[0x0102_1994]));
+        let mut kinds = Kinds::default();
+        assert_eq!(kinds.known(plain, 7), None);
+        kinds.learnt(plain, 7, None);
+        kinds.learnt(plain, 8, Some("NFS"));
+        assert_eq!(
+            (kinds.known(plain, 7), kinds.known(plain, 8)),
+            (Some(None), Some(Some("NFS")))
+        );
+        assert_eq!((kinds.known(plain, 9), kinds.known(more, 7)), (None, None));
+        kinds.learnt(more, 7, Some("it"));
+        assert_eq!(
+            (kinds.known(more, 7), kinds.known(more, 8)),
+            (Some(Some("it")), None)
+        );
     }
 
     #[test]

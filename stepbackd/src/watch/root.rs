@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use stepback_engine::path::TreePath;
-use stepback_engine::tree::DirWatch;
+use stepback_engine::tree::{DirWatch, Inode};
 
 use crate::root::mailbox::{End, Mailbox};
+use crate::watch::filesystem::Kinds;
 use crate::watch::told::Failed;
 use crate::watch::{Books, Watcher, lock};
 use crate::watches::RootKey;
@@ -33,6 +34,8 @@ pub struct RootWatch {
     off: AtomicBool,
     /// Directories that were entered since [`Self::begin_look`].
     entered: AtomicU64,
+    /// Of the file systems that were met since then.
+    kinds: Mutex<Kinds>,
     /// Directories that are captured but can't be watched.
     unwatched: Mutex<BTreeMap<TreePath, Unwatched>>,
 }
@@ -47,6 +50,7 @@ impl RootWatch {
             limit: AtomicBool::new(false),
             off: AtomicBool::new(false),
             entered: AtomicU64::new(0),
+            kinds: Mutex::default(),
             unwatched: Mutex::default(),
         }
     }
@@ -92,6 +96,7 @@ impl RootWatch {
     /// Everything will be looked at. A root that was refused gets another chance if there is room now.
     pub fn begin_look(&self) {
         let entered = self.entered.swap(0, Ordering::Relaxed);
+        *lock(&self.kinds) = Kinds::default();
         if self.refused() && self.watcher.has_room(entered.max(1)) {
             self.turn_on();
         }
@@ -152,12 +157,15 @@ impl Drop for RootWatch {
 }
 
 impl DirWatch for RootWatch {
-    fn enter(&self, dir: &TreePath, ino: u64) -> bool {
+    fn enter(&self, dir: &TreePath, inode: Inode) -> bool {
         self.entered.fetch_add(1, Ordering::Relaxed);
         if self.off.load(Ordering::Relaxed) || self.refused() {
             return false;
         }
-        match self.watcher.set(&absolute(&self.root, dir), ino, self.key) {
+        match self
+            .watcher
+            .set(&absolute(&self.root, dir), inode, self.key, &self.kinds)
+        {
             Ok(known) => {
                 self.no_longer_unwatched(dir);
                 return known;

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use stepback_engine::engine::Scope;
-use stepback_engine::tree::DirWatch;
+use stepback_engine::tree::{DirWatch, Inode};
 
 use super::*;
 use crate::root::mailbox::End;
@@ -35,11 +35,16 @@ fn setup() -> Setup {
     }
 }
 
+fn inode_of(dir: &Path) -> Inode {
+    let meta = std::fs::metadata(dir).unwrap();
+    let (dev, ino) = (meta.dev(), meta.ino());
+    Inode { dev, ino }
+}
+
 impl Setup {
     fn enter(&self, dir: &str) -> bool {
         let path = TreePath::new(dir.as_bytes()).unwrap();
-        let ino = std::fs::metadata(self.root.join(dir)).unwrap().ino();
-        self.watch.enter(&path, ino)
+        self.watch.enter(&path, inode_of(&self.root.join(dir)))
     }
 
     /// What is pending once all events until now have come.
@@ -142,8 +147,7 @@ async fn the_end_of_a_root_leaves_its_successor_at_the_same_path_alone() {
     s.enter("");
     let next = Arc::new(Mailbox::default());
     let next_watch = s.watcher.add_root(&s.root, Arc::clone(&next));
-    let ino = std::fs::metadata(&s.root).unwrap().ino();
-    next_watch.enter(&TreePath::root(), ino);
+    next_watch.enter(&TreePath::root(), inode_of(&s.root));
     s.mailbox = next;
     drop(std::mem::replace(&mut s.watch, next_watch));
     std::fs::write(s.root.join("f"), "").unwrap();
@@ -159,8 +163,7 @@ async fn nested_roots_both_hear() {
     let inner_watch = s.watcher.add_root(&s.root.join("in"), Arc::clone(&inner));
     s.enter("");
     s.enter("in");
-    let ino = std::fs::metadata(s.root.join("in")).unwrap().ino();
-    assert!(!inner_watch.enter(&TreePath::root(), ino));
+    assert!(!inner_watch.enter(&TreePath::root(), inode_of(&s.root.join("in"))));
     std::fs::write(s.root.join("in/f"), "").unwrap();
     assert_eq!(s.pending().await, ["in/f"]);
     let Some(Scope::Paths(paths)) = inner.take_burst().map(|burst| burst.scope) else {

@@ -137,7 +137,7 @@ impl Look<'_> {
 
     /// Names in a directory, sorted, but for those that aren't UTF-8; none when there is no such directory.
     pub fn list(&self, dir: &TreePath) -> io::Result<Vec<String>> {
-        let entries = match self.handle.open_beneath(dir).and_then(|dir| dir.entries()) {
+        let entries = match self.handle.open_beneath(dir).and_then(|mut dir| dir.entries()) {
             Ok(entries) => entries,
             Err(e) if is_not_there(&e) => return Ok(Vec::new()),
             Err(e) => return Err(e),

@@ -83,7 +83,7 @@ impl Engine {
 
     fn is_empty_dir(&self, path: &TreePath) -> bool {
         let dir = DirHandle::open_root(&self.path).and_then(|root| root.open_beneath(path));
-        dir.and_then(|dir| dir.entries())
+        dir.and_then(|mut dir| dir.entries())
             .is_ok_and(|entries| entries.is_empty())
     }
 

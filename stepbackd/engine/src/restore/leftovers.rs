@@ -91,7 +91,7 @@ fn clear(
         Some(stat) if stat.kind == FileType::Dir => {}
         Some(_) => return Ok(Cleared::NoDirectory),
     }
-    let dir = parent.open_dir(name)?;
+    let mut dir = parent.open_dir(name)?;
     let mut stay = Vec::new();
     for (slot, _) in dir.entries()? {
         let Some(found) = compare::identify(dir.as_fd(), &slot)? else {

@@ -315,6 +315,11 @@ pub(super) fn remove(
     Ok(left)
 }
 
+/// What is in a staging directory, with what its type is told to be. Others may be reading it, too.
+fn names(staging: &Staging) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
+    staging.dir.open_dir(b".")?.entries()
+}
+
 /// Removes the slots of one staging directory.
 fn empty(
     ground: &Ground<'_>,
@@ -324,7 +329,7 @@ fn empty(
 ) -> Result<()> {
     let staging = &ground.stagings[index];
     let full = ground.full(&staging.path());
-    let entries = staging.dir.entries().at(&full)?;
+    let entries = names(staging).at(&full)?;
     entries.iter().try_for_each(|(slot, kind)| {
         let step = std::str::from_utf8(slot)
             .ok()
@@ -375,7 +380,7 @@ pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<V
     let staging = &ground.stagings[index];
     let full = ground.full(&staging.path());
     let mut found = Vec::new();
-    for (slot, _) in staging.dir.entries().at(&full)? {
+    for (slot, _) in names(staging).at(&full)? {
         let step = std::str::from_utf8(&slot)
             .ok()
             .and_then(|slot| slot.parse::<usize>().ok());

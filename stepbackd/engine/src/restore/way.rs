@@ -285,7 +285,7 @@ impl Sweep {
             return Ok(false);
         };
         let full = planner.input.root_path.join(path.as_path());
-        let dir = match root.open_beneath(path) {
+        let mut dir = match root.open_beneath(path) {
             Ok(dir) => dir,
             Err(error) if super::change::vanished(&error) => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -220,7 +220,7 @@ impl Walk<'_> {
                 let known = old.ino == stat.ino && old.below == below;
                 // One that is looked at whole is entered when it is opened.
                 want.whole =
-                    want.whole || !known || (building.list && !self.cx.watch.enter(&full(), stat.ino));
+                    want.whole || !known || (building.list && !self.cx.watch.enter(&full(), stat.into()));
                 if !want.whole && !is_wanted {
                     if old.ctime_ns == stat.ctime_ns && !old.racy {
                         return Seen::Slot(Some(Slot::Dir(old)));

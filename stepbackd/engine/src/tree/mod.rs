@@ -36,7 +36,7 @@ use crate::node::{CommonModes, Node, NotCaptured, Perm, Snapshot};
 use crate::oid::Oid;
 use crate::path::TreePath;
 use crate::progress::Progress;
-use crate::root::DirHandle;
+use crate::root::{DirHandle, Stat};
 use crate::rules::Rules;
 use crate::store::ObjectWriter;
 use crate::time::Time;
@@ -45,11 +45,27 @@ pub use limits::{Census, Limits, Room};
 use linked::Linked;
 use want::Want;
 
+/// Which directory stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inode {
+    /// Its file system.
+    pub dev: u64,
+    /// Its number there.
+    pub ino: u64,
+}
+
+impl From<&Stat> for Inode {
+    fn from(stat: &Stat) -> Self {
+        let Stat { dev, ino, .. } = *stat;
+        Self { dev, ino }
+    }
+}
+
 /// Told of every captured directory before it is listed, so that a watch can be set first.
 pub trait DirWatch: Sync {
-    /// About to list this directory (inode given), or to trust what is known of it. `true`: it was watched before, so events
+    /// About to list this directory (which one it is given), or to trust what is known of it. `true`: it was watched before, so events
     /// have told of every change in it since.
-    fn enter(&self, dir: &TreePath, ino: u64) -> bool;
+    fn enter(&self, dir: &TreePath, inode: Inode) -> bool;
     /// It is gone or no longer captured.
     fn leave(&self, dir: &TreePath);
 }
@@ -58,7 +74,7 @@ pub trait DirWatch: Sync {
 pub struct NoWatch;
 
 impl DirWatch for NoWatch {
-    fn enter(&self, _: &TreePath, _: u64) -> bool {
+    fn enter(&self, _: &TreePath, _: Inode) -> bool {
         false
     }
     fn leave(&self, _: &TreePath) {}

@@ -227,7 +227,7 @@ pub(super) fn is_ours(error: &io::Error) -> bool {
 }
 
 /// The attributes of something open that are captured. A file system without attributes has none.
-pub(super) fn attributes(file: &fs::File) -> io::Result<Attributes> {
+pub(super) fn attributes(file: &impl FileExt) -> io::Result<Attributes> {
     let names = match file.list_xattr() {
         Ok(names) => names,
         Err(error) if is_unsupported(&error) => return Ok(None),

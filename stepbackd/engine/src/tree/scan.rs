@@ -5,7 +5,6 @@
 //! waits, nothing recurses, and what is known survives an error half-way: a directory that wasn't looked at stays as it was.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -185,7 +184,7 @@ impl Walk<'_> {
     fn visit(&self, work: &Work<Task>, mut visit: Visit) {
         let looked = self
             .open(&visit)
-            .and_then(|dir| Ok((self.begin(&dir, &visit)?, dir)));
+            .and_then(|mut dir| Ok((self.begin(&mut dir, &visit)?, dir)));
         // Gone as soon as it isn't needed any more: open directories are few.
         visit.above = None;
         match looked {
@@ -260,7 +259,7 @@ impl Walk<'_> {
     }
 
     /// Looks at a directory itself, its list (unless only some entries are wanted) and its rules.
-    fn begin(&self, handle: &DirHandle, visit: &Visit) -> Result<Looked, Instead> {
+    fn begin(&self, handle: &mut DirHandle, visit: &Visit) -> Result<Looked, Instead> {
         let path = &visit.path;
         let failed = |error| Instead::Failed(Some(error));
         let unreadable = |error| match path.is_root() || is_ours(&error) {
@@ -278,7 +277,7 @@ impl Walk<'_> {
         let mut rules = known.and_then(|known| known.rules.clone());
         if whole || list {
             // Watched first, then listed: what comes after the list makes an event.
-            if !self.cx.watch.enter(path, stat.ino) {
+            if !self.cx.watch.enter(path, (&stat).into()) {
                 whole = true;
             }
             let unlisted = known.filter(|_| trusts_names && !list);
@@ -423,7 +422,7 @@ fn own_attributes(handle: &DirHandle, stat: &Stat, old: Option<&Dir>) -> io::Res
         Some(old) if old.ctime_ns == stat.ctime_ns && old.ino == stat.ino && !old.racy => {
             Ok(old.attributes.clone())
         }
-        _ => attributes(&handle.as_fd().try_clone_to_owned()?.into()),
+        _ => attributes(handle),
     }
 }
 

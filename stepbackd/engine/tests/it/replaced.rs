@@ -10,7 +10,7 @@ use stepback_engine::checkpoint::Trigger;
 use stepback_engine::engine::{Context, Operation, Scope, Select, Why};
 use stepback_engine::path::TreePath;
 use stepback_engine::progress::Progress;
-use stepback_engine::tree::DirWatch;
+use stepback_engine::tree::{DirWatch, Inode};
 
 use crate::support::{Sandbox, picture};
 
@@ -55,7 +55,7 @@ impl Swap {
 
 /// When the root is about to be listed.
 impl DirWatch for Swap {
-    fn enter(&self, dir: &TreePath, _: u64) -> bool {
+    fn enter(&self, dir: &TreePath, _: Inode) -> bool {
         if dir.is_root() {
             self.go();
         }
@@ -120,7 +120,7 @@ fn while_it_is_looked_at() {
 fn while_it_is_removed() {
     struct Remove(PathBuf);
     impl DirWatch for Remove {
-        fn enter(&self, dir: &TreePath, _: u64) -> bool {
+        fn enter(&self, dir: &TreePath, _: Inode) -> bool {
             if dir.is_root() {
                 fs::remove_dir_all(&self.0).unwrap();
             }
@@ -208,7 +208,7 @@ fn while_it_is_changed() {
 fn unrecorded(sandbox: &mut Sandbox) -> PathBuf {
     struct At(Swap);
     impl DirWatch for At {
-        fn enter(&self, dir: &TreePath, _: u64) -> bool {
+        fn enter(&self, dir: &TreePath, _: Inode) -> bool {
             if dir.as_bytes() == b"d" {
                 self.0.go();
             }

@@ -143,7 +143,7 @@ impl Bench {
         writer: &crate::store::ObjectWriter<'_>,
         state: &mut State,
     ) {
-        for (name, _) in dir.entries().unwrap() {
+        for (name, _) in dir.open_dir(b".").unwrap().entries().unwrap() {
             if name == DOT_GIT {
                 continue;
             }

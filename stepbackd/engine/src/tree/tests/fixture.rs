@@ -17,15 +17,15 @@ use crate::root::DirHandle;
 use crate::rules::{GitEnvironment, Rules, Stale};
 use crate::store::{MODE_TREE, ObjectWriter, Store, TreeEntry, write_tree};
 use crate::time::Time;
-use crate::tree::{DirWatch, Limits, ScanContext, ScanOutcome, Tree, stored};
+use crate::tree::{DirWatch, Inode, Limits, ScanContext, ScanOutcome, Tree, stored};
 
 /// Knows directories by path and inode, as a real watch does.
 #[derive(Default)]
 pub(super) struct FakeWatch(pub Mutex<HashMap<TreePath, u64>>);
 
 impl DirWatch for FakeWatch {
-    fn enter(&self, dir: &TreePath, ino: u64) -> bool {
-        self.0.lock().unwrap().insert(dir.clone(), ino) == Some(ino)
+    fn enter(&self, dir: &TreePath, inode: Inode) -> bool {
+        self.0.lock().unwrap().insert(dir.clone(), inode.ino) == Some(inode.ino)
     }
     fn leave(&self, dir: &TreePath) {
         self.0.lock().unwrap().remove(dir);
