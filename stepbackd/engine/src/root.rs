@@ -280,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_removed_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        fs::create_dir(&path).unwrap();
+        let mut gone = DirHandle::open_root(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        assert!(gone.entries().unwrap().is_empty());
+    }
+
+    #[test]
     fn a_fifo_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();

@@ -16,13 +16,18 @@ const BUFFER_BYTES: usize = 16 * 1024;
 #[cfg(target_os = "linux")]
 pub(super) fn entries(dir: &OwnedFd) -> io::Result<Entries> {
     use rustix::fs::{FileType as Type, RawDir, SeekFrom, seek};
+    use rustix::io::Errno;
 
     seek(dir, SeekFrom::Start(0))?;
     let mut buffer = [std::mem::MaybeUninit::uninit(); BUFFER_BYTES];
     let mut list = RawDir::new(dir, &mut buffer);
     let mut entries = Vec::new();
     while let Some(entry) = list.next() {
-        let entry = entry?;
+        let entry = match entry {
+            // It was removed, so it was empty; the C library's stream ends then, too.
+            Err(Errno::NOENT) => break,
+            entry => entry?,
+        };
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
             continue;
