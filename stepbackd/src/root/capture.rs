@@ -191,7 +191,6 @@ impl Actor {
         self.root.works_on(None);
         let captured = match result {
             Ok(captured) => {
-                self.root.mailbox.captured();
                 self.went_well(&captured.still_dirty);
                 if scope_all {
                     self.note_loss(captured.changed);
@@ -205,6 +204,7 @@ impl Actor {
                 }
                 if is_part && !captured.created && !captured.changed && self.poll.is_none() {
                     // Nothing that anybody would want to be told of.
+                    self.root.mailbox.captured();
                     return Ok(Some(captured));
                 }
                 self.daemon.alive.something_happened();
@@ -219,6 +219,10 @@ impl Actor {
             }
         };
         self.publish();
+        if captured.is_ok() {
+            // Only now: whoever sees the root settled sees what came of it, too.
+            self.root.mailbox.captured();
+        }
         self.settle_store_aside();
         let took = started.elapsed();
         if took >= MUCH {

@@ -231,13 +231,13 @@ impl Actor {
                     trouble.retry_at = Instant::now();
                 }
                 if saves_all {
-                    self.root.mailbox.captured();
                     self.went_well(&outcome.dirty);
                     self.note_loss(true);
                     self.looked(took);
-                } else if is_first_look && matches!(outcome.reply, Reply::Report(_)) {
                     self.root.mailbox.captured();
+                } else if is_first_look && matches!(outcome.reply, Reply::Report(_)) {
                     self.looked(took);
+                    self.root.mailbox.captured();
                 }
                 if first {
                     self.register().map(|()| outcome.reply)

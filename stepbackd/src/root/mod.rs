@@ -214,6 +214,8 @@ impl Root {
 
     /// How it is. Waits for `patience` at most, and only until the actor has opened its store for the first time.
     pub fn status(&self, patience: Duration) -> Told {
+        // Before what is known: that may be newer then, and never older than what settled.
+        let is_settled = self.mailbox.is_settled();
         let (mut status, current, not_captured, whereabouts) = {
             let known = self.opened(patience);
             (
@@ -224,7 +226,7 @@ impl Root {
             )
         };
         status.store_bytes = self.store_bytes(status.store_bytes);
-        status.settled = (status.backend != Backend::Poll).then(|| self.mailbox.is_settled());
+        status.settled = (status.backend != Backend::Poll).then_some(is_settled);
         self.correct(&mut status, whereabouts.as_ref());
         self.tell_standstill(&mut status);
         let unheard = self.unheard.load(Ordering::Relaxed);
