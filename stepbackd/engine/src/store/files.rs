@@ -182,7 +182,7 @@ impl TempFile {
     }
 
     /// Lets the system begin to write it out; only a hint.
-    pub fn start_writing(&self) {
+    fn start_writing(&self) {
         #[cfg(target_os = "linux")]
         {
             // On dirty pages this is what the advice does.

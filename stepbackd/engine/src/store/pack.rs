@@ -170,10 +170,6 @@ impl PackWriter {
         let count = u32::try_from(entries.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .at(dir)?;
-        if sync {
-            // The disk is at work while the checksum is made.
-            pack.start_writing();
-        }
         let hash = finish_pack(&mut pack, count)?;
         entries.sort_unstable_by_key(|entry| entry.oid);
         let mut index = TempFile::new(dir, "tmp_idx_", OBJECT_MODE)?;

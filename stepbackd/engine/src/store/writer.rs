@@ -26,8 +26,6 @@ const LOOSE_MAX: usize = 32;
 const PENDING_BYTES_MAX: usize = 8 << 20;
 /// Compressed objects above are synced by themselves.
 const SMALL_BYTES: usize = 16 << 10;
-/// After a pack of so many bytes the fan-out directories are made ahead of need: with 4 KiB each, they are a sixteenth of it.
-const FAN_OUTS_FROM: u64 = 16 << 20;
 /// Blobs above are loose whatever comes, so that they can be written and read in pieces.
 pub const LARGE_BYTES: u64 = 4 << 20;
 
@@ -371,10 +369,6 @@ impl Store {
     fn publish_large(&self, state: &mut State) -> Result<Vec<Oid>> {
         let pack_dir = self.pack_dir();
         let all_at_once = state.unsynced > 0;
-        let is_big = state
-            .pack
-            .as_ref()
-            .is_some_and(|pack| pack.bytes() >= FAN_OUTS_FROM);
         let pack = state.pack.take().map(|pack| pack.seal(&pack_dir, !all_at_once));
         let pack = pack.transpose()?;
         if all_at_once {
@@ -383,9 +377,6 @@ impl Store {
         if let Some(pack) = pack {
             pack.publish(&pack_dir)?;
             self.packs.refresh()?;
-            if is_big {
-                self.make_fan_outs();
-            }
         } else if state.relied.packs {
             self.packs.sync()?;
         }
@@ -393,13 +384,6 @@ impl Store {
         fan_outs.append(&mut state.relied.fan_outs);
         self.sync_fan_outs(&fan_outs)?;
         Ok(named)
-    }
-
-    /// Each costs as much as the object that goes into it, and the first hundred checkpoints would wait for five of them. If
-    /// they can't be made now, whoever needs them is told.
-    fn make_fan_outs(&self) {
-        let dirs = (0..=u8::MAX).map(|first| loose::fan_out(&self.objects, first));
-        let _ = dirs.map(|dir| files::make_dir(&dir)).find(Result::is_err);
     }
 
     /// Gives objects their names, not durable yet; and says in which fan-out directories they are.
