@@ -272,7 +272,8 @@ impl Walk<'_> {
         let known = old.filter(|old| old.ino == stat.ino && old.below == visit.below);
         let mut whole = want.whole || known.is_none();
         let list = want.list || known.is_some_and(|known| self.cargo_toggles(known, want, handle));
-        let mut trusts_names = want.trusts_names;
+        // Below one that replaced another, lists were made by rules that went with it.
+        let mut trusts_names = want.trusts_names && known.is_some();
         let mut names = Names::Wanted;
         let mut rules = known.and_then(|known| known.rules.clone());
         if whole || list {

@@ -99,3 +99,21 @@ fn built_in_patterns_that_left_something_out_stay_known() {
     at.scan();
     assert_eq!(hits(&at), [".DS_Store"]);
 }
+
+#[test]
+fn below_a_directory_that_was_replaced_everything_is_listed() {
+    // The rules that its list was made by went with the directory above, of which the new one says nothing.
+    let mut at = scanned(&["d/s/deep/x.log", "d/s/deep/k", "d/k"]);
+    at.write("d/.gitignore", "*.log\n");
+    at.scan();
+    at.tick();
+    at.scan();
+    assert!(!at.captured().contains("d/s/deep/x.log") && dir(&at, "d/s/deep").listed);
+    fs::create_dir(at.path("new")).unwrap();
+    fs::rename(at.path("d/s"), at.path("new/s")).unwrap();
+    fs::rename(at.path("d"), at.path("old")).unwrap();
+    fs::rename(at.path("new"), at.path("d")).unwrap();
+    fs::remove_dir_all(at.path("old")).unwrap();
+    assert!(at.scan().changed);
+    assert!(at.captured().contains("d/s/deep/x.log"));
+}
