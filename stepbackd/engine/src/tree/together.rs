@@ -20,7 +20,7 @@ const LOGS: [&[u8]; 2] = [b"-wal", b"-journal"];
 /// Such a group is read again so often.
 const TRIES: u32 = 5;
 
-/// A file of a group: which slot, and what was read last.
+/// A file of a group: which slot, and what was read last, if it held still.
 struct Member {
     at: usize,
     name: Box<[u8]>,
@@ -125,20 +125,33 @@ fn is_still(handle: &DirHandle, member: &Member) -> bool {
     }
 }
 
-/// The groups in a directory. A log that isn't captured (it is ignored, say) makes no group.
+/// Whether a file is captured, or would be if it held still.
+fn is_wanted(slot: &Option<Slot>) -> bool {
+    match slot {
+        Some(Slot::File(_)) => true,
+        Some(Slot::Left(left)) => left.reason == Reason::Changing,
+        _ => false,
+    }
+}
+
+/// The groups in a directory. A log that isn't captured (it is ignored, say) makes no group; one that only didn't hold still
+/// does: without it the database isn't whole.
 fn groups(slots: &Slots) -> Vec<Vec<Member>> {
     let find = |name: &[u8]| slots.binary_search_by(|(slot, _)| (**slot).cmp(name)).ok();
-    let member = |at: usize| match &slots[at] {
-        (name, Some(Slot::File(file))) => Some(Member {
+    let member = |at: usize| {
+        let (name, slot) = &slots[at];
+        is_wanted(slot).then(|| Member {
             at,
             name: name.clone(),
-            slot: Some(Slot::File(file.clone())),
-        }),
-        _ => None,
+            slot: match slot {
+                Some(Slot::File(file)) => Some(Slot::File(file.clone())),
+                _ => None,
+            },
+        })
     };
     let mut databases: Vec<usize> = slots
         .iter()
-        .filter(|(_, slot)| matches!(slot, Some(Slot::File(_))))
+        .filter(|(_, slot)| is_wanted(slot))
         .filter_map(|(name, _)| find(database_of(name)?))
         .collect();
     databases.sort_unstable();
