@@ -213,9 +213,10 @@ fn first_capture(
 ) -> Result<Outcome> {
     let captured = engine.capture(Scope::All, &Why::plain(Trigger::Attach), cx)?;
     // The root is attached now, whether or not the client still listens.
-    let _ = send_left_out(engine, out);
+    let unfinished = unfinished(engine);
+    let _ = send_left_out(engine, unfinished.is_some(), out);
     let mut notes = notes.to_vec();
-    notes.extend(unfinished(engine));
+    notes.extend(unfinished);
     if created && engine.keeps_conversations() {
         notes.push(CONVERSATIONS_KEPT.into());
     }
@@ -250,8 +251,9 @@ fn save(
         },
         cx,
     )?;
-    let not_captured = send_left_out(engine, out).unwrap_or_default();
-    if let Some(note) = unfinished(engine) {
+    let unfinished = unfinished(engine);
+    let not_captured = send_left_out(engine, unfinished.is_some(), out).unwrap_or_default();
+    if let Some(note) = unfinished {
         // It is saved, whether or not the client still listens.
         let _ = out.item(Item::Note(note));
     }
@@ -278,10 +280,10 @@ fn unfinished(engine: &Engine) -> Option<String> {
     }
 }
 
-/// What isn't captured now. What an unfinished operation has left there is told of as that.
-fn send_left_out(engine: &Engine, out: &mut Outlet) -> Result<u64> {
+/// What isn't captured now; without what an operation that is `unfinished` has left there, which is told of as that.
+fn send_left_out(engine: &Engine, unfinished: bool, out: &mut Outlet) -> Result<u64> {
     let mut left_out = engine.not_captured(None)?;
-    if unfinished(engine).is_some() {
+    if unfinished {
         left_out.retain(|entry| !is_leftover(entry));
     }
     send(&left_out, out)

@@ -82,7 +82,7 @@ impl Lock {
 pub fn flock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    let mut file = match options.open(path) {
+    let file = match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = options.create(true).mode(FILE_MODE).open(path).at(path)?;
             made.set_permissions(Permissions::from_mode(FILE_MODE)).at(path)?;
@@ -90,6 +90,11 @@ pub fn flock(path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
         }
         other => other.at(path)?,
     };
+    take(file, path, how)
+}
+
+/// The same of a lock file that is open; `path` is for errors.
+pub fn take(mut file: File, path: &Path, how: FlockArg) -> Result<Option<Flock<File>>> {
     loop {
         match Flock::lock(file, how) {
             Ok(held) => return Ok(Some(held)),

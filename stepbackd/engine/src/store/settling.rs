@@ -6,10 +6,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::FlockArg;
 
 use super::ahead::{Ahead, Mark};
-use super::{Store, files};
+use super::{Store, lock};
 use crate::error::{At, Result};
 
 /// Begun by [`Store::begin_settling`]; to be ended by [`Settling::finish`], on any thread. Dropped, nothing is done.
@@ -23,8 +23,7 @@ pub struct Settling {
 }
 
 impl Store {
-    /// Whether so much has gathered that somebody would soon have to wait for [`Store::settle`]; then what has to be done
-    /// about it.
+    /// What is to be done when so much has gathered that somebody would soon have to wait for [`Store::settle`]; else `None`.
     ///
     /// # Errors
     /// When the store can't be read.
@@ -37,11 +36,11 @@ impl Store {
         let Some(mark) = self.ahead.mark()? else {
             return Ok(None);
         };
-        drop(serial);
         let lock_path = self.refs_lock_path();
-        let Some(lock) = files::open_existing(&lock_path)? else {
-            return Ok(None);
-        };
+        let lock = serial
+            .unlock()
+            .map_err(|(_, errno)| io::Error::from(errno))
+            .at(&lock_path)?;
         Ok(Some(Settling {
             ahead: Arc::clone(&self.ahead),
             mark,
@@ -59,9 +58,7 @@ impl Settling {
     /// When the disk refuses; then the file is as it was.
     pub fn finish(self) -> Result<bool> {
         self.mark.sync().at(&self.lock_path)?;
-        let _serial = Flock::lock(self.lock, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| io::Error::from(errno))
-            .at(&self.lock_path)?;
+        let _serial = lock::take(self.lock, &self.lock_path, FlockArg::LockExclusive)?;
         self.ahead.empty_to(&self.mark)
     }
 }
