@@ -28,6 +28,7 @@ mod pack;
 mod pack_by_pack;
 mod pack_entry;
 mod pack_index;
+mod pack_set;
 mod packed_blob;
 mod packed_refs;
 mod packs;

@@ -44,6 +44,11 @@ impl Packed {
             crc: crc.sum(),
         })
     }
+
+    /// How many bytes it takes in a pack.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
 }
 
 struct Entry {
@@ -201,11 +206,16 @@ impl SealedPack {
         &self.name
     }
 
-    /// Gives both files their names, the index last: a pack counts once its index is there.
+    /// Gives both files their names, durably.
     pub fn publish(self, dir: &Path) -> Result<()> {
-        self.pack.rename(&dir.join(format!("{}.pack", self.name)))?;
-        self.index.rename(&dir.join(format!("{}.idx", self.name)))?;
+        self.rename(dir)?;
         files::sync_dir(dir)
+    }
+
+    /// Gives both files their names, the index last: a pack counts once its index is there. Durable with the directory.
+    pub fn rename(self, dir: &Path) -> Result<()> {
+        self.pack.rename(&dir.join(format!("{}.pack", self.name)))?;
+        self.index.rename(&dir.join(format!("{}.idx", self.name)))
     }
 }
 

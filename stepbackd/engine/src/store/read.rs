@@ -252,6 +252,11 @@ impl Store {
                 Err(fault) => return self.damage(fault).map(|_| Existing::Damaged),
             }
         }
+        self.existing_in_packs(oid)
+    }
+
+    /// The same of a name that no loose object has.
+    pub(super) fn existing_in_packs(&self, oid: Oid) -> Result<Existing> {
         match self.packs.has(oid) {
             Ok(true) => Ok(Existing::Packed),
             Ok(false) => Ok(Existing::Absent),

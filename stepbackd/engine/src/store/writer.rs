@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rayon::prelude::*;
 
@@ -14,7 +14,8 @@ use super::deflate::{self, StreamError};
 use super::files::{self, FSYNC_EACH_MAX, OBJECT_MODE, TempFile};
 use super::lock::SharedLock;
 use super::loose;
-use super::pack::{PackWriter, Packed};
+use super::pack::Packed;
+use super::pack_set::PackSet;
 use super::prepared_refs::{PreparedRefs, RefChange};
 use super::read::{Existing, Objects};
 use crate::error::{At, Error, Result};
@@ -22,6 +23,8 @@ use crate::oid::{ObjectKind, Oid};
 
 /// So many new objects are kept in memory and become loose; one more, and all go to a pack.
 const LOOSE_MAX: usize = 32;
+/// Once so many were put, the loose objects of the store are listed, instead of looking for one of each name.
+const LIST_FROM: usize = 1_000;
 /// So many bytes of them are kept in memory.
 const PENDING_BYTES_MAX: usize = 8 << 20;
 /// Compressed objects above are synced by themselves.
@@ -32,9 +35,13 @@ pub const LARGE_BYTES: u64 = 4 << 20;
 /// Collects new objects. `Sync`: shared by the threads of a scan. Holds the store's shared lock from the first object on.
 ///
 /// Nothing of it can be relied on before [`ObjectWriter::finish`] returns; dropped without, it leaves nothing behind.
-#[derive(Debug)]
 pub struct ObjectWriter<'a> {
     store: &'a Store,
+    /// Where all go once they are many.
+    packs: OnceLock<PackSet>,
+    /// The store's loose objects, listed in a large batch. What others add meanwhile may be stored twice, which does no harm.
+    loose: OnceLock<HashSet<Oid>>,
+    /// After the packs, so that their temporary files are gone before its lock is.
     state: Mutex<State>,
 }
 
@@ -46,7 +53,6 @@ struct State {
     failed: bool,
     pending: Vec<Pending>,
     pending_bytes: usize,
-    pack: Option<PackWriter>,
     /// Written loose objects that wait for their names: large ones, and replacements of damaged ones.
     written: Vec<(Oid, TempFile)>,
     /// How many of `written` aren't durable yet.
@@ -56,11 +62,13 @@ struct State {
     lock: Option<SharedLock>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for ObjectWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
-            .field("seen", &self.seen.len())
-            .field("failed", &self.failed)
+        let state = self.state();
+        f.debug_struct("ObjectWriter")
+            .field("store", &self.store.dir)
+            .field("seen", &state.seen.len())
+            .field("failed", &state.failed)
             .finish_non_exhaustive()
     }
 }
@@ -83,6 +91,8 @@ impl<'a> ObjectWriter<'a> {
     pub(super) fn new(store: &'a Store) -> Self {
         Self {
             store,
+            packs: OnceLock::new(),
+            loose: OnceLock::new(),
             state: Mutex::default(),
         }
     }
@@ -163,7 +173,15 @@ impl<'a> ObjectWriter<'a> {
 
     /// Whether this object is to be looked after by the caller; not when it was put before.
     fn claim(&self, oid: Oid) -> Result<bool> {
-        Ok(self.begin()?.seen.insert(oid))
+        let (is_first, seen) = {
+            let mut state = self.begin()?;
+            (state.seen.insert(oid), state.seen.len())
+        };
+        if is_first && seen == LIST_FROM {
+            let names = self.store.loose_names()?.into_iter().collect();
+            self.loose.get_or_init(|| names);
+        }
+        Ok(is_first)
     }
 
     fn noting_failure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -176,7 +194,10 @@ impl<'a> ObjectWriter<'a> {
 
     /// What the store has under this name; when it is good, this batch relies on it from now on.
     fn found(&self, oid: Oid) -> Result<Existing> {
-        let existing = self.store.existing(oid)?;
+        let existing = match self.loose.get() {
+            Some(loose) if !loose.contains(&oid) => self.store.existing_in_packs(oid)?,
+            _ => self.store.existing(oid)?,
+        };
         match existing {
             Existing::Damaged => self.store.make_way(oid)?,
             Existing::Loose { stamp, known: false } => {
@@ -202,12 +223,11 @@ impl<'a> ObjectWriter<'a> {
                 return self.keep(oid, temp).map(|()| true);
             }
         }
-        let pending = {
+        let (packs, pending) = {
             let mut state = self.state();
-            if state.pack.is_some() {
-                Vec::new()
-            } else if state.pending.len() < LOOSE_MAX && state.pending_bytes + body.len() <= PENDING_BYTES_MAX
-            {
+            let fits =
+                state.pending.len() < LOOSE_MAX && state.pending_bytes + body.len() <= PENDING_BYTES_MAX;
+            if self.packs.get().is_none() && fits {
                 state.pending_bytes += body.len();
                 state.pending.push(Pending {
                     oid,
@@ -215,25 +235,19 @@ impl<'a> ObjectWriter<'a> {
                     body: body.to_vec(),
                 });
                 return Ok(true);
-            } else {
-                state.pack = Some(PackWriter::new(&self.store.pack_dir())?);
-                std::mem::take(&mut state.pending)
             }
+            let packs = self.packs.get_or_init(|| PackSet::new(self.store.pack_dir()));
+            (packs, std::mem::take(&mut state.pending))
+        };
+        let append = |oid, kind, body: &[u8]| {
+            let packed = Packed::new(oid, kind, body).at(&self.store.objects)?;
+            packs.append(&packed)
         };
         for object in pending {
-            self.append(object.oid, object.kind, &object.body)?;
+            append(object.oid, object.kind, &object.body)?;
         }
-        self.append(oid, kind, body)?;
+        append(oid, kind, body)?;
         Ok(true)
-    }
-
-    fn append(&self, oid: Oid, kind: ObjectKind, body: &[u8]) -> Result<()> {
-        let packed = Packed::new(oid, kind, body).at(&self.store.objects)?;
-        self.state()
-            .pack
-            .as_mut()
-            .expect("a pack, once begun, stays")
-            .append(&packed)
     }
 
     /// A written loose object waits for its name.
@@ -266,6 +280,7 @@ impl<'a> ObjectWriter<'a> {
     pub fn finish_with(self, changes: &[RefChange<'_>]) -> Result<PreparedRefs> {
         let store = self.store;
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let packs = self.packs.into_inner();
         if state.failed {
             return Err(io::Error::other("an object of this batch couldn't be written")).at(&store.objects);
         }
@@ -282,8 +297,7 @@ impl<'a> ObjectWriter<'a> {
                 small.push((oid, temp));
             }
         }
-        let mut added: Vec<u64> = state.pack.iter().map(PackWriter::bytes).collect();
-        let mut named = store.publish_large(&mut state)?;
+        let (mut named, mut added) = store.publish_large(packs, &mut state)?;
         let mut refs = store.prepare_refs(changes)?;
         changes
             .iter()
@@ -337,8 +351,7 @@ impl<'a> ObjectWriter<'a> {
     /// Whether all that was put can be read through this writer already.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        let state = self.state();
-        state.pack.is_none() && state.written.is_empty()
+        self.packs.get().is_none() && self.state().written.is_empty()
     }
 }
 
@@ -366,16 +379,17 @@ fn compress(pending: &[Pending]) -> io::Result<Vec<(Oid, Vec<u8>)>> {
 
 impl Store {
     /// Makes what is too large for the file ahead durable under its names, and what others wrote that this batch relies on.
-    fn publish_large(&self, state: &mut State) -> Result<Vec<Oid>> {
+    /// Says which loose objects these are, and how many bytes each pack has.
+    fn publish_large(&self, packs: Option<PackSet>, state: &mut State) -> Result<(Vec<Oid>, Vec<u64>)> {
         let pack_dir = self.pack_dir();
         let all_at_once = state.unsynced > 0;
-        let pack = state.pack.take().map(|pack| pack.seal(&pack_dir, !all_at_once));
-        let pack = pack.transpose()?;
+        let packs = packs.map(|packs| packs.seal(!all_at_once)).transpose()?;
         if all_at_once {
             files::sync_file_system(&self.objects)?;
         }
-        if let Some(pack) = pack {
-            pack.publish(&pack_dir)?;
+        let mut added = Vec::new();
+        if let Some(packs) = packs {
+            added = packs.publish(&pack_dir)?;
             self.packs.refresh()?;
         } else if state.relied.packs {
             self.packs.sync()?;
@@ -383,7 +397,7 @@ impl Store {
         let (named, mut fan_outs) = self.name_objects(std::mem::take(&mut state.written))?;
         fan_outs.append(&mut state.relied.fan_outs);
         self.sync_fan_outs(&fan_outs)?;
-        Ok(named)
+        Ok((named, added))
     }
 
     /// Gives objects their names, not durable yet; and says in which fan-out directories they are.

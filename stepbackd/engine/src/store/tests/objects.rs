@@ -117,6 +117,65 @@ fn threads_share_a_writer_and_no_object_is_twice_in_its_pack() {
 }
 
 #[test]
+fn a_large_batch_has_a_pack_for_each_thread_and_every_object_is_in_one() {
+    let store = sandbox();
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    // 80 kB each and hardly compressible: 28 MB in all, so more than one pack takes.
+    let body = |i: u32| -> Vec<u8> {
+        (0..4_000)
+            .flat_map(|k| Oid::of(ObjectKind::Blob, format!("{i} {k}").as_bytes()).0)
+            .collect()
+    };
+    let writer = store.writer();
+    let blobs: Vec<Oid> = threads.install(|| {
+        let all = (0..700u32).into_par_iter();
+        // Twice each, and by whoever comes first.
+        all.map(|i| writer.put(ObjectKind::Blob, &body(i / 2)).unwrap())
+            .collect()
+    });
+    writer.finish().unwrap();
+    let packs = store.packs();
+    assert!((2..=3).contains(&packs.len()), "{packs:?}");
+    let mut listed = Vec::new();
+    for pack in &packs {
+        let index =
+            super::super::pack_index::Index::open_checked(store.path(), &pack.with_extension("idx")).unwrap();
+        listed.extend(index.names().unwrap());
+    }
+    listed.sort_unstable();
+    let mut wanted = blobs.clone();
+    wanted.sort_unstable();
+    wanted.dedup();
+    assert_eq!(listed, wanted, "each once");
+    for (i, oid) in blobs.iter().enumerate() {
+        assert_eq!(store.read(*oid, ObjectKind::Blob).unwrap(), body(i as u32 / 2));
+    }
+    assert_no_temporaries(&store);
+    assert_clean(&store);
+}
+
+#[test]
+fn what_is_loose_already_is_not_written_again_by_a_large_batch_unless_it_is_damaged() {
+    let store = sandbox();
+    let (good, damaged) = (store.blob(&text(1_500)), store.blob(&text(1_501)));
+    std::fs::write(store.loose_file(damaged), b"torn").unwrap();
+    let anew = super::super::Store::open(store.path()).unwrap();
+    let writer = anew.writer();
+    for i in 0..2_000 {
+        writer.put(ObjectKind::Blob, &text(i)).unwrap();
+    }
+    writer.finish().unwrap();
+    let pack = store.packs().remove(0);
+    let index =
+        super::super::pack_index::Index::open_checked(store.path(), &pack.with_extension("idx")).unwrap();
+    let packed = index.names().unwrap();
+    assert_eq!(packed.len(), 1_998);
+    assert!(!packed.contains(&good));
+    assert_eq!(anew.read(damaged, ObjectKind::Blob).unwrap(), text(1_501));
+    assert_clean(&store);
+}
+
+#[test]
 fn another_store_on_the_same_directory_sees_new_packs() {
     let store = sandbox();
     let other = super::Store::open(store.path()).unwrap();
