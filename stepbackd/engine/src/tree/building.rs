@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::dir::{Dir, Entry, Slot, is_racy, tells_of_names};
+use super::dir::{Dir, Entry, Name, Slot, is_racy, tells_of_names};
 use super::look::Item;
 use super::merge::{Slots, merge_known, merge_listed, merge_wanted};
 use super::scan::{Visit, lock};
@@ -76,7 +76,7 @@ pub(super) struct Building {
     /// Built-in patterns that leave out something in it, as in [`Dir`].
     pub builtin_hits: AtomicU32,
     /// What is wanted in known directories.
-    pub wants: Mutex<BTreeMap<Box<[u8]>, Want>>,
+    pub wants: Mutex<BTreeMap<Name, Want>>,
     /// Tasks that haven't ended.
     pub remaining: AtomicUsize,
     pub parts: Mutex<Parts>,
@@ -159,7 +159,7 @@ impl Building {
     }
 
     /// Fills in what came of entries.
-    pub fn set(&self, done: Vec<(usize, Box<[u8]>, Option<Slot>)>) {
+    pub fn set(&self, done: Vec<(usize, Name, Option<Slot>)>) {
         let mut parts = lock(&self.parts);
         for (at, name, slot) in done {
             parts.slots[at] = (name, slot);
@@ -179,9 +179,8 @@ impl Building {
         dir.builtin_hits = self.builtin_hits.load(Ordering::Relaxed);
         dir.count();
         dir.unsaved |= dir.entries.iter().any(|entry| match &entry.slot {
-            Slot::File(file) | Slot::Link(file) => file.unsaved,
             Slot::Dir(dir) => dir.unsaved,
-            _ => false,
+            slot => slot.contents().is_some_and(|file| file.unsaved),
         });
         let is = dir.shows().then(|| dir.node());
         let changed = parts.changed || parts.was != is;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sha1::{Digest, Sha1};
 
-use super::dir::{Dir, Entry, File, Left, Sig, Slot};
+use super::dir::{Dir, Entry, File, Left, Name, Sig, Slot};
 use crate::error::{At, Result};
 use crate::node::{Attributes, CommonModes, Perm, Reason};
 use crate::oid::Oid;
@@ -270,15 +270,15 @@ impl<'a> Reader<'a> {
         // No entry takes fewer bytes, so a wrong count can't ask for memory that isn't there.
         dir.entries.reserve_exact(count.min(self.0.len() / 20));
         for _ in 0..count {
-            let name: Box<[u8]> = self.bytes()?.into();
+            let name: Name = self.bytes()?.into();
             let sorted = dir.entries.last().is_none_or(|last| last.name < name);
             if !sorted || check_name(&name).is_err() {
                 return None;
             }
             let slot = match self.byte()? {
                 0 => Slot::File(self.file()?),
-                1 => Slot::Link(self.file()?),
-                2 => Slot::Fifo(self.file()?),
+                1 => Slot::Link(Box::new(self.file()?)),
+                2 => Slot::Fifo(Box::new(self.file()?)),
                 3 => Slot::Left(Box::new(Left {
                     reason: *REASONS.get(usize::from(self.byte()?))?,
                     size: self.number()?,

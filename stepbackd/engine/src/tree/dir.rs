@@ -1,8 +1,10 @@
 //! What is kept in memory of a directory.
 //!
-//! About 100 bytes for each file: no path is kept, only names; what few entries have is behind a pointer.
+//! About 90 bytes for each file: no path is kept, only names; what few entries have is behind a pointer.
 
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::node::{Attributes, Kind, Node, Perm, Reason};
 use crate::oid::Oid;
@@ -41,19 +43,25 @@ pub(super) struct Dir {
     pub left: u64,
 }
 
+/// The name of an entry. Most are so short that they need no allocation.
+pub(super) type Name = SmallVec<[u8; 16]>;
+
 /// An entry of a directory.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub name: Box<[u8]>,
+    pub name: Name,
     pub slot: Slot,
 }
 
-/// What is known of an entry.
+// There is one for each file of every root.
+const _: () = assert!(size_of::<Entry>() <= 88);
+
+/// What is known of an entry. What is rare is behind a pointer.
 #[derive(Debug)]
 pub(super) enum Slot {
     File(File),
-    Link(File),
-    Fifo(File),
+    Link(Box<File>),
+    Fifo(Box<File>),
     Dir(Box<Dir>),
     Left(Box<Left>),
 }
@@ -125,8 +133,8 @@ impl Slot {
     pub fn node(&self) -> Option<Node> {
         let (kind, file) = match self {
             Self::File(file) => (Kind::File(file.oid), file),
-            Self::Link(file) => (Kind::Link(file.oid), file),
-            Self::Fifo(file) => (Kind::Fifo, file),
+            Self::Link(file) => (Kind::Link(file.oid), &**file),
+            Self::Fifo(file) => (Kind::Fifo, &**file),
             Self::Dir(dir) => return dir.shows().then(|| dir.node()),
             Self::Left(_) => return None,
         };
@@ -135,6 +143,15 @@ impl Slot {
             perm: file.perm,
             attributes: file.attributes.clone(),
         })
+    }
+
+    /// A file or a link: what has contents in the store.
+    pub fn contents(&self) -> Option<&File> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Link(file) => Some(file),
+            _ => None,
+        }
     }
 
     /// Whether something of it is in a checkpoint.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use nix::errno::Errno;
 
 use super::building::{Building, Open};
-use super::dir::{Left, Sig, Slot};
+use super::dir::{Left, Name, Sig, Slot};
 use super::merge::batches;
 use super::read::{Outcome, is_ours, left};
 use super::scan::{OPEN_MAX, Task, Visit, Walk, at_path, lock};
@@ -21,7 +21,7 @@ use crate::rules::Below;
 pub(super) struct Item {
     /// Which slot of the directory.
     pub at: usize,
-    pub name: Box<[u8]>,
+    pub name: Name,
     /// What the list said.
     pub kind: Option<FileType>,
     /// What was known of it.
@@ -31,7 +31,7 @@ pub(super) struct Item {
 /// A file to be read.
 pub(super) struct Read {
     pub at: usize,
-    pub name: Box<[u8]>,
+    pub name: Name,
     pub stat: Stat,
     pub old: Option<Slot>,
 }
@@ -51,12 +51,13 @@ enum Seen {
 impl Item {
     /// Whether what is known of a file or link still holds.
     fn is_fresh(&self, stat: &Stat) -> bool {
-        match (&self.old, stat.kind) {
-            (Some(Slot::File(file)), FileType::File) | (Some(Slot::Link(file)), FileType::Link) => {
-                !file.racy && file.sig == Sig::of(stat)
+        let known = match (&self.old, stat.kind) {
+            (Some(slot @ Slot::File(_)), FileType::File) | (Some(slot @ Slot::Link(_)), FileType::Link) => {
+                slot.contents()
             }
-            _ => false,
-        }
+            _ => None,
+        };
+        known.is_some_and(|file| !file.racy && file.sig == Sig::of(stat))
     }
 }
 

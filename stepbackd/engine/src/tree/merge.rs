@@ -1,6 +1,6 @@
 //! What is there against what is known, by name.
 
-use super::dir::{Entry, Slot};
+use super::dir::{Entry, Name, Slot};
 use super::look::{Item, Read};
 use crate::root::FileType;
 
@@ -11,7 +11,7 @@ const READ_BYTES_PER_TASK: u64 = 4 << 20;
 
 /// The entries of a directory being put together, by name; `None` where there is nothing captured (yet). The name of an
 /// entry that is being looked at is with its [`Item`] until then.
-pub(super) type Slots = Vec<(Box<[u8]>, Option<Slot>)>;
+pub(super) type Slots = Vec<(Name, Option<Slot>)>;
 
 /// Pairs the entries of a list (sorted) with the known ones; also those that are gone.
 pub(super) fn merge_listed(
@@ -31,7 +31,7 @@ pub(super) fn merge_listed(
             .map(|entry| entry.slot);
         items.push(Item {
             at: slots.len(),
-            name: name.into_boxed_slice(),
+            name: Name::from_vec(name),
             kind,
             old,
         });
@@ -55,7 +55,7 @@ pub(super) fn merge_known(entries: Vec<Entry>) -> (Slots, Vec<Item>, Vec<Entry>)
 
 /// The known entries as they are, but for the wanted ones, which are to be looked at.
 pub(super) fn merge_wanted<'a>(
-    wanted: impl Iterator<Item = &'a Box<[u8]>>,
+    wanted: impl Iterator<Item = &'a Name>,
     entries: Vec<Entry>,
 ) -> (Slots, Vec<Item>, Vec<Entry>) {
     let mut slots: Slots = Vec::with_capacity(entries.len() + 1);

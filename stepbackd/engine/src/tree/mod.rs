@@ -476,10 +476,8 @@ impl Tree {
             dirs.extend(below.map(|(_, dir)| dir));
         }
         let lost = dirs.par_iter().find_map_any(|dir| {
-            let entries = dir.entries.iter().filter_map(|entry| match &entry.slot {
-                Slot::File(file) | Slot::Link(file) if !file.unsaved => Some(file.oid),
-                _ => None,
-            });
+            let contents = dir.entries.iter().filter_map(|entry| entry.slot.contents());
+            let entries = contents.filter(|file| !file.unsaved).map(|file| file.oid);
             let own = [dir.tree, dir.side]
                 .into_iter()
                 .flatten()

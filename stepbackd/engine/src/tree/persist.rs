@@ -106,7 +106,8 @@ pub(super) fn saved(dir: &mut Dir) {
     }
     for entry in &mut dir.entries {
         match &mut entry.slot {
-            Slot::File(file) | Slot::Link(file) => file.unsaved = false,
+            Slot::File(file) => file.unsaved = false,
+            Slot::Link(file) => file.unsaved = false,
             Slot::Dir(dir) => saved(dir),
             _ => {}
         }
@@ -121,7 +122,8 @@ pub(super) fn not_saved(dir: &mut Dir) {
     (dir.tree, dir.side) = (None, None);
     for entry in &mut dir.entries {
         match &mut entry.slot {
-            Slot::File(file) | Slot::Link(file) if file.unsaved => file.racy = true,
+            Slot::File(file) => file.racy |= file.unsaved,
+            Slot::Link(file) => file.racy |= file.unsaved,
             Slot::Dir(dir) => not_saved(dir),
             _ => {}
         }

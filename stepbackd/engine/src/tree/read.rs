@@ -143,16 +143,16 @@ impl Reader<'_> {
             return Ok(put.map_or(Contents::Changed, |oid| Contents::Stored(oid, true)));
         }
         let length = usize::try_from(size).unwrap_or(0);
-        let mut body = Vec::with_capacity(length + 1);
-        if let Err(source) = file.take(size + 1).read_to_end(&mut body) {
-            return Err(Error::Io {
-                path: std::path::PathBuf::new(),
-                source,
-            });
-        }
-        if body.len() != length {
-            return Ok(Contents::Changed);
-        }
+        let body = match whole(file, length) {
+            Ok(Some(body)) => body,
+            Ok(None) => return Ok(Contents::Changed),
+            Err(source) => {
+                return Err(Error::Io {
+                    path: std::path::PathBuf::new(),
+                    source,
+                });
+            }
+        };
         if let Some(known) = known
             && Oid::of(ObjectKind::Blob, &body) == known
         {
@@ -185,27 +185,48 @@ impl Reader<'_> {
             Err(error) => return unopened(error, stat),
         };
         let oid = self.writer.put(ObjectKind::Blob, &target)?;
-        Ok(Outcome::Slot(Slot::Link(File {
+        Ok(Outcome::Slot(Slot::Link(Box::new(File {
             sig: Sig::of(stat),
             attributes: None,
             oid,
             perm: Perm::of_mode(0o777),
             racy: is_racy(stat.mtime_ns, stat.ctime_ns, self.now_ns),
             unsaved: true,
-        })))
+        }))))
     }
 
     /// A FIFO, which has no contents; it isn't opened.
     pub fn fifo(&self, stat: &Stat) -> Slot {
-        Slot::Fifo(File {
+        Slot::Fifo(Box::new(File {
             sig: Sig::of(stat),
             attributes: None,
             oid: Oid([0; 20]),
             perm: Perm::of_mode(stat.mode),
             racy: false,
             unsaved: false,
-        })
+        }))
     }
+}
+
+/// All of a file that is said to have `length` bytes; `None` when it has more or less. One read does, as it asks for one byte
+/// more: a second one, which would find the end, is spared.
+fn whole(file: &mut fs::File, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut body = vec![0; length + 1];
+    let mut end = 0;
+    loop {
+        match file.read(&mut body[end..]) {
+            Ok(read) => {
+                end += read;
+                if read == 0 || end >= length {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    body.truncate(end);
+    Ok((end == length).then_some(body))
 }
 
 /// What an entry is that can't be opened.
@@ -256,4 +277,42 @@ fn is_unsupported(error: &io::Error) -> bool {
         error.raw_os_error().map(Errno::from_raw),
         Some(Errno::ENOTSUP | Errno::ENOSYS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn a_file_is_whole_only_with_the_length_that_was_said() {
+        let path = tempfile::NamedTempFile::new().expect("own file");
+        for (bytes, length, is_whole) in [
+            (0, 0, true),
+            (1, 0, false),
+            (0, 1, false),
+            (9, 8, false),
+            (9, 9, true),
+            (9, 10, false),
+            (70_000, 70_000, true),
+        ] {
+            let body = vec![b'x'; bytes];
+            std::fs::write(path.path(), &body).expect("own file");
+            let mut file = std::fs::File::open(path.path()).expect("own file");
+            let read = whole(&mut file, length).expect("a file");
+            assert_eq!(
+                read,
+                is_whole.then_some(body),
+                "{bytes} bytes, said to be {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_says_it_is_empty_and_is_not_is_not_whole() {
+        let Ok(mut file) = std::fs::File::open("/proc/self/stat") else {
+            return;
+        };
+        assert_eq!(file.metadata().expect("it is open").len(), 0);
+        assert_eq!(whole(&mut file, 0).expect("it can be read"), None);
+    }
 }

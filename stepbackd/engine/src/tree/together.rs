@@ -6,7 +6,7 @@
 //! after some tries is left out as `changing`, and looked at again.
 
 use super::building::Building;
-use super::dir::{File, Sig, Slot};
+use super::dir::{File, Name, Sig, Slot};
 use super::merge::Slots;
 use super::read::{Outcome, is_ours, left};
 use super::scan::{Walk, at_path, lock};
@@ -23,7 +23,7 @@ const TRIES: u32 = 5;
 /// A file of a group: which slot, and what was read last, if it held still.
 struct Member {
     at: usize,
-    name: Box<[u8]>,
+    name: Name,
     slot: Option<Slot>,
 }
 

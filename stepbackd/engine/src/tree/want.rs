@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::dir::Name;
 use super::scan::DEPTH_MAX;
 use crate::path::TreePath;
 use crate::rules::is_rule_file;
@@ -17,7 +18,7 @@ pub(super) struct Want {
     /// are known.
     pub trusts_names: bool,
     /// These entries; of a known directory, what is wanted in it.
-    pub names: BTreeMap<Box<[u8]>, Self>,
+    pub names: BTreeMap<Name, Self>,
 }
 
 impl Want {
