@@ -132,7 +132,8 @@ fn attach(tree: &Path, state: &Path) -> Engine {
 fn list(dir: &Path, top: &Path, files: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        if name == ".git" || name == "node_modules" {
+        // An edit needs some bytes; an ignore file may be shorter.
+        if name.as_encoded_bytes().starts_with(b".") || name == "node_modules" {
             continue;
         }
         if path.is_dir() {

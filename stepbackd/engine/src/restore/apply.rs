@@ -258,19 +258,6 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> Applied {
     applied
 }
 
-impl Survey {
-    /// For a root that isn't there yet: everything is staged at its top.
-    pub(super) fn in_new_root(works: &[Work]) -> Self {
-        let mut survey = Self::default();
-        survey
-            .generation
-            .stagings
-            .push(super::survey::staging_at(TreePath::root()));
-        survey.staging_of = works.iter().map(|work| (work.step, 0)).collect();
-        survey
-    }
-}
-
 /// Removes a root that was made and is to go again, if nothing is in it.
 pub(super) fn remove_root(cx: &ApplyContext<'_>) -> Result<()> {
     let (Some(parent), Some(name)) = (cx.root_path.parent(), cx.root_path.file_name()) else {

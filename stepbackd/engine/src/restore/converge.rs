@@ -12,10 +12,10 @@ use super::journal::{self, Generation, Journal, JournalHeader, Opened};
 use super::ops::At as Name;
 use super::place::{Ground, Work, name};
 use super::rest::Rest;
-use super::staging;
 use super::step::{Kept, Step, is_dir};
 use super::survey::survey;
 use super::swap::Swap;
+use super::{staging, unstaging};
 use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node};
 use crate::path::TreePath;
@@ -162,11 +162,11 @@ impl Recovery<'_> {
             }
             let stagings = self.ground.open_stagings(&generation.stagings)?;
             if !journal::is_staged(dir, number) {
-                staging::remove(&mut self.ground, stagings, self.steps.len(), &|_, _| false)?;
+                unstaging::remove(&mut self.ground, stagings, self.steps.len(), &|_, _| false)?;
                 continue;
             }
             for index in stagings {
-                for (step, found) in staging::slots(&self.ground, index, self.steps.len())? {
+                for (step, found) in unstaging::slots(&self.ground, index, self.steps.len())? {
                     self.slot(index, step, &found)?;
                 }
             }

@@ -4,7 +4,7 @@
 //!
 //! - `journal`: JSON, `{"version":1,"header":HEADER,"plan":PLAN,"stagings":[{"parent":"dir","name":".stepback-tmp-..."}],
 //!   "opened":[{"path":"dir","perm":"0555"}]}`. `stagings` are the staging directories, by the directory that holds them;
-//!   the file for step number i of the plan is named i there. `opened` are directories that the owner could not write
+//!   the file for step number i of the plan is named i there; some have only other ones in them, which follow. `opened` are directories that the owner could not write
 //!   to and that were opened for the time of the operation, with the bits to put back. Generation 0.
 //! - `recovery-K`: the same two lists for the K-th attempt to finish or undo it, K from 1.
 //! - `damaged-*`: one of these files that could not be read, set aside by `recover`.
@@ -92,6 +92,12 @@ pub struct JournalHeader {
 pub(super) struct StagingPlace {
     pub parent: TreePath,
     pub name: String,
+}
+
+impl StagingPlace {
+    pub fn path(&self) -> TreePath {
+        self.parent.join(self.name.as_bytes())
+    }
 }
 
 /// A directory that is opened for its owner for a time.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use super::change::vanished;
 use super::compare::{self, Found};
 use super::ops;
-use super::staging::{compare_not_empty, remove_from};
 use super::step::Kept;
+use super::unstaging::{compare_not_empty, remove_from};
 use crate::error::Result;
 use crate::node::{Kind, NotCaptured};
 use crate::path::{TreePath, escape, is_temporary};
@@ -81,8 +81,8 @@ fn clear(
     path: &TreePath,
     has: &mut dyn FnMut(crate::oid::Oid) -> Result<bool>,
 ) -> Result<Cleared, Failed> {
-    let (parent, name) = path.split_last().expect("it has a name");
-    let parent = match root.open_beneath(&parent) {
+    let (above, name) = path.split_last().expect("it has a name");
+    let parent = match root.open_beneath(&above) {
         Err(error) if vanished(&error) => return Ok(Cleared::Gone),
         other => other?,
     };
@@ -94,6 +94,15 @@ fn clear(
     let mut dir = parent.open_dir(name)?;
     let mut stay = Vec::new();
     for (slot, _) in dir.entries()? {
+        // One in another one; they aren't deeper.
+        if is_temporary(&slot) && !has_temporary_name(&above) {
+            match clear(root, &path.join(&slot), has)? {
+                Cleared::Gone => {}
+                Cleared::Holds(names) if !names.is_empty() => stay.extend(names),
+                _ => stay.push(slot),
+            }
+            continue;
+        }
         let Some(found) = compare::identify(dir.as_fd(), &slot)? else {
             continue;
         };

@@ -41,6 +41,7 @@ mod step;
 mod survey;
 mod swap;
 pub mod table;
+mod unstaging;
 mod way;
 
 #[cfg(test)]

@@ -127,6 +127,20 @@ pub(super) fn make_dir(point: &'static str, dir: BorrowedFd<'_>, name: &[u8]) ->
     Ok(mkdirat(dir, name, Mode::S_IRWXU)?)
 }
 
+/// Asks the file system to place each directory that will be made in this one where there is much room, not near it. ext4 does
+/// (`EXT4_TOPDIR_FL`; the place follows from the name), and puts the files of a directory where the directory is. For some minutes it
+/// passes over every inode that was freed lately, one by one, whenever a file is made near them (`recently_deleted` in
+/// fs/ext4/ialloc.c): after 16,000 deletions a file was seen to take 0.5 ms instead of 0.03. Other file systems refuse, and need
+/// no such thing.
+#[cfg(target_os = "linux")]
+pub(super) fn spread_dirs(dir: &File) {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let _ = ioctl_getflags(dir).and_then(|flags| ioctl_setflags(dir, flags | IFlags::TOPDIR));
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn spread_dirs(_: &File) {}
+
 pub(super) fn make_link(
     point: &'static str,
     target: &[u8],

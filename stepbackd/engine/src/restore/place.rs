@@ -81,7 +81,7 @@ impl Staging {
     }
 
     pub fn path(&self) -> TreePath {
-        self.place.parent.join(self.place.name.as_bytes())
+        self.place.path()
     }
 }
 
@@ -126,7 +126,7 @@ impl Ground<'_> {
                 }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(error).at(self.full(&place.parent.join(place.name.as_bytes()))),
+                Err(error) => return Err(error).at(self.full(&place.path())),
             }
         }
         Ok(first..self.stagings.len())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::place::Ground;
 use super::step::Step;
-use super::{compare, ops, staging};
+use super::{compare, ops, unstaging};
 use crate::error::{At, Result};
 use crate::node::{Kind, Node};
 use crate::oid::ObjectKind;
@@ -49,7 +49,7 @@ impl Rest {
             writer.finish()?;
         }
         let all = 0..ground.stagings.len();
-        let left = staging::remove(ground, all, steps.len(), &|at, step| {
+        let left = unstaging::remove(ground, all, steps.len(), &|at, step| {
             stranded.contains(&(at, step))
         })?;
         Ok(Self { overtaken, left })

@@ -1,26 +1,26 @@
 //! Staging: every wanted version made complete, with its mode, owner and attributes, before the tree is touched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
 use nix::errno::Errno;
 use rayon::prelude::*;
 
+use super::attributes;
 use super::journal::StagingPlace;
 use super::ops::{self, At as Name};
 use super::owners::Owners;
 use super::place::{Ground, Staging, Work};
-use super::{attributes, compare};
 use crate::error::{At, Error, Result};
 use crate::node::{Kind, Node, Perm};
 use crate::oid::{ObjectKind, Oid};
 use crate::path::{TreePath, escape};
 use crate::progress::Progress;
-use crate::root::{DirHandle, FileType, Stat};
+use crate::root::{FileType, Stat};
 use crate::store::Store;
 
 /// Up to so many files are synced one by one; more by one sync of the file system.
@@ -35,7 +35,8 @@ const SET_ID: u32 = 0o6000;
 pub(super) fn make_dirs(ground: &mut Ground<'_>, places: &[StagingPlace]) -> Result<std::ops::Range<usize>> {
     let first = ground.stagings.len();
     for place in places {
-        let full = ground.full(&place.parent.join(place.name.as_bytes()));
+        let path = place.path();
+        let full = ground.full(&path);
         let parent = ground.root.open_beneath(&place.parent).at(&full)?;
         ops::make_dir("stage.mkdir", parent.as_fd(), place.name.as_bytes()).at(&full)?;
         let dir = parent.open_dir(place.name.as_bytes()).at(&full)?;
@@ -47,6 +48,9 @@ pub(super) fn make_dirs(ground: &mut Ground<'_>, places: &[StagingPlace]) -> Res
         let open = ops::open_dir(parent.as_fd(), place.name.as_bytes()).at(&full)?;
         attributes::write("stage.attributes", &open, &None).at(&full)?;
         ops::chmod_open("stage.chmod", &open, 0o700).at(&full)?;
+        if places.iter().any(|place| place.parent == path) {
+            ops::spread_dirs(&open);
+        }
     }
     Ok(first..ground.stagings.len())
 }
@@ -271,127 +275,6 @@ fn fill(store: &Store, oid: Oid, file: &mut File, full: &Path) -> Result<()> {
         Err(Error::Io { path, source }) if path.as_os_str().is_empty() => Err(source).at(full),
         other => other.map(drop),
     }
-}
-
-/// Removes the slots of these steps and then the staging directories themselves. What is not known, or must stay, stays:
-/// then the directory does too, and is returned.
-pub(super) fn remove(
-    ground: &mut Ground<'_>,
-    which: std::ops::Range<usize>,
-    steps: usize,
-    stays: &(dyn Fn(usize, usize) -> bool + Sync),
-) -> Result<Vec<TreePath>> {
-    let ground = &*ground;
-    which
-        .clone()
-        .into_par_iter()
-        .try_for_each(|index| empty(ground, index, steps, stays))?;
-    let mut left = Vec::new();
-    let mut parents = BTreeMap::new();
-    for index in which {
-        let staging = &ground.stagings[index];
-        let full = ground.full(&staging.path());
-        let parent = match ground.root.open_beneath(&staging.place.parent) {
-            Ok(parent) => parent,
-            Err(error) if super::change::vanished(&error) => {
-                left.push(staging.path());
-                continue;
-            }
-            Err(error) => return Err(error).at(full),
-        };
-        match remove_from(&parent, staging.place.name.as_bytes()) {
-            Ok(()) => {}
-            Err(error) if compare_not_empty(&error) => left.push(staging.path()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).at(full),
-        }
-        parents.insert(&staging.place.parent, parent);
-    }
-    for (path, parent) in parents {
-        let full = ground.full(path);
-        let open = ops::open_dir(parent.as_fd(), b".").at(&full)?;
-        ops::sync_file("clear.fsync", &open).at(&full)?;
-    }
-    Ok(left)
-}
-
-/// What is in a staging directory, with what its type is told to be. Others may be reading it, too.
-fn names(staging: &Staging) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
-    staging.dir.open_dir(b".")?.entries()
-}
-
-/// Removes the slots of one staging directory.
-fn empty(
-    ground: &Ground<'_>,
-    index: usize,
-    steps: usize,
-    stays: &(dyn Fn(usize, usize) -> bool + Sync),
-) -> Result<()> {
-    let staging = &ground.stagings[index];
-    let full = ground.full(&staging.path());
-    let entries = names(staging).at(&full)?;
-    entries.iter().try_for_each(|(slot, kind)| {
-        let step = std::str::from_utf8(slot)
-            .ok()
-            .and_then(|slot| slot.parse::<usize>().ok());
-        if step.is_none_or(|step| step >= steps || stays(index, step)) {
-            return Ok(());
-        }
-        remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
-    })
-}
-
-/// What is in a slot goes; a directory only when it is empty.
-fn remove_slot(staging: BorrowedFd<'_>, slot: &[u8], kind: Option<FileType>) -> io::Result<()> {
-    let kind = match kind {
-        Some(kind) => Some(kind),
-        None => ops::stat(staging, slot)?.map(|stat| stat.kind),
-    };
-    match kind {
-        None => Ok(()),
-        Some(FileType::Dir) => match ops::remove_dir("clear.rmdir", staging, slot) {
-            Err(error) if compare_not_empty(&error) => Ok(()),
-            other => other,
-        },
-        Some(_) => ops::unlink("clear.unlink", staging, slot),
-    }
-}
-
-/// Removes an empty directory from `parent`, which may have its final bits by now: where they forbid it, it is opened for
-/// its owner for that moment. A crash in it is mended by the recovery, which closes what the journal says was opened.
-pub(super) fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
-    match ops::remove_dir("clear.rmdir", parent.as_fd(), name) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-        other => return other,
-    }
-    let bits = parent.stat_self()?.mode & 0o7777;
-    ops::chmod_open("clear.open", parent, bits | 0o700)?;
-    let removed = ops::remove_dir("clear.rmdir", parent.as_fd(), name);
-    ops::chmod_open("clear.close", parent, bits)?;
-    removed
-}
-
-pub(super) fn compare_not_empty(error: &io::Error) -> bool {
-    [Errno::ENOTEMPTY as i32, Errno::EEXIST as i32].contains(&error.raw_os_error().unwrap_or(0))
-}
-
-/// What lies in the slots of a staging directory, by step.
-pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<Vec<(usize, compare::Found)>> {
-    let staging = &ground.stagings[index];
-    let full = ground.full(&staging.path());
-    let mut found = Vec::new();
-    for (slot, _) in names(staging).at(&full)? {
-        let step = std::str::from_utf8(&slot)
-            .ok()
-            .and_then(|slot| slot.parse::<usize>().ok());
-        let Some(step) = step.filter(|step| *step < steps) else {
-            continue;
-        };
-        if let Some(seen) = compare::identify(staging.dir.as_fd(), &slot).at(&full)? {
-            found.push((step, seen));
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -89,16 +89,43 @@ pub(super) fn survey(root_path: &Path, root: &DirHandle, works: &[Work]) -> Resu
     }
     let mut places: Vec<_> = stagings.into_iter().collect();
     places.sort_by_key(|(_, index)| *index);
-    survey.generation.stagings = places
-        .into_iter()
-        .map(|((_, parent, _), _)| staging_at(parent))
-        .collect();
+    let parents = places.into_iter().map(|((_, parent, _), _)| parent).collect();
+    survey.set_stagings(parents);
     survey.generation.opened = surveyor.opened.into_values().collect();
     Ok(survey)
 }
 
+impl Survey {
+    /// For a root that isn't there yet: everything is staged at its top.
+    pub fn in_new_root(works: &[Work]) -> Self {
+        let mut survey = Self {
+            staging_of: works.iter().map(|work| (work.step, 0)).collect(),
+            ..Self::default()
+        };
+        survey.set_stagings(vec![TreePath::root()]);
+        survey
+    }
+
+    /// Sets the staging directories: one for each of `parents`, in the order of `staging_of`. They aren't made right there but in
+    /// another one, which has nothing else in it and spreads them (see [`ops::spread_dirs`]).
+    fn set_stagings(&mut self, parents: Vec<TreePath>) {
+        let mut outer: BTreeMap<TreePath, StagingPlace> = BTreeMap::new();
+        let inner: Vec<_> = parents
+            .into_iter()
+            .map(|parent| {
+                let outer = outer.entry(parent.clone());
+                staging_at(outer.or_insert_with(|| staging_at(parent)).path())
+            })
+            .collect();
+        for index in self.staging_of.values_mut() {
+            *index += outer.len();
+        }
+        self.generation.stagings = outer.into_values().chain(inner).collect();
+    }
+}
+
 /// A staging directory in `parent`, of a name that nothing has yet.
-pub(super) fn staging_at(parent: TreePath) -> StagingPlace {
+fn staging_at(parent: TreePath) -> StagingPlace {
     let random = std::hash::RandomState::new().build_hasher().finish();
     StagingPlace {
         parent,

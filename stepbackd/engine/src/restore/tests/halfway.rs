@@ -131,6 +131,34 @@ fn what_was_written_before_a_crash_comes_back_in_the_recovery() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn staging_directories_are_in_one_that_the_file_system_spreads() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let (bench, target, _, _) = scene();
+    let probe = fs::File::open(&bench.journal_dir).unwrap();
+    if ioctl_setflags(&probe, IFlags::TOPDIR).is_err() {
+        eprintln!("skipped: this file system doesn't place directories by a flag");
+        return;
+    }
+    let halfway = halfway(&bench, bench.plan(&target));
+    let [outer, inner @ ..] = &halfway.ground.stagings[..] else {
+        panic!("{:?}", halfway.ground.stagings);
+    };
+    let open = fs::File::open(bench.root.join(outer.path().as_path())).unwrap();
+    assert!(ioctl_getflags(&open).unwrap().contains(IFlags::TOPDIR));
+    assert!(!inner.is_empty());
+    for staging in inner {
+        assert_eq!(staging.place.parent, outer.path());
+    }
+    for index in halfway.ground.staging_of.values() {
+        assert_ne!(*index, 0, "nothing is staged in the outer one itself");
+    }
+    drop(halfway);
+    bench.recover(false).unwrap();
+    bench.assert_clean();
+}
+
+#[test]
 fn bytes_that_can_go_nowhere_are_given_to_the_store() {
     let (bench, target, _, mut files) = scene();
     drop(halfway(&bench, bench.plan(&target)));

@@ -57,6 +57,7 @@ fn parts_of_ten_thousand_files() {
         place::Ground,
         staging,
         survey::survey,
+        unstaging,
     };
     let bench = Bench::new();
     let write = |version: u32| {
@@ -114,6 +115,7 @@ fn parts_of_ten_thousand_files() {
     lap("run");
     changer.settle(&mut outcome).unwrap();
     lap("settle");
-    staging::remove(&mut ground, 0..1, works.len(), &|_, _| false).unwrap();
+    let all = 0..ground.stagings.len();
+    unstaging::remove(&mut ground, all, works.len(), &|_, _| false).unwrap();
     lap("remove");
 }

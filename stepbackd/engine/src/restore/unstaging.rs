@@ -1,0 +1,149 @@
+//! What is in staging directories when all is done, or after a crash: looked at, and removed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use rayon::prelude::*;
+
+use super::compare;
+use super::leftovers::has_temporary_name;
+use super::ops;
+use super::place::{Ground, Staging};
+use crate::error::{At, Result};
+use crate::path::TreePath;
+use crate::root::{DirHandle, FileType};
+
+/// Removes the slots of these steps and then the staging directories themselves. What is not known, or must stay, stays:
+/// then the directory does too, and is returned.
+pub(super) fn remove(
+    ground: &mut Ground<'_>,
+    which: std::ops::Range<usize>,
+    steps: usize,
+    stays: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> Result<Vec<TreePath>> {
+    let ground = &*ground;
+    which
+        .clone()
+        .into_par_iter()
+        .try_for_each(|index| empty(ground, index, steps, stays))?;
+    let mut left = Vec::new();
+    let mut parents = BTreeMap::new();
+    // Those that are in others come behind them, and go first.
+    for index in which.rev() {
+        let staging = &ground.stagings[index];
+        let full = ground.full(&staging.path());
+        let parent = match ground.root.open_beneath(&staging.place.parent) {
+            Ok(parent) => parent,
+            // The one around it is looked at later: it has gone, or is somewhere else and is told of.
+            Err(error) if super::change::vanished(&error) && is_inner(staging) => continue,
+            Err(error) if super::change::vanished(&error) => {
+                left.push(staging.path());
+                continue;
+            }
+            Err(error) => return Err(error).at(full),
+        };
+        match remove_from(&parent, staging.place.name.as_bytes()) {
+            Ok(()) => {}
+            // The one around it, if it is in one, stays with it, and is told of.
+            Err(error) if compare_not_empty(&error) && is_inner(staging) => {}
+            Err(error) if compare_not_empty(&error) => left.push(staging.path()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).at(full),
+        }
+        if !is_inner(staging) {
+            parents.insert(&staging.place.parent, parent);
+        }
+    }
+    for (path, parent) in parents {
+        let full = ground.full(path);
+        let open = ops::open_dir(parent.as_fd(), b".").at(&full)?;
+        ops::sync_file("clear.fsync", &open).at(&full)?;
+    }
+    Ok(left)
+}
+
+/// Whether it is in another one.
+fn is_inner(staging: &Staging) -> bool {
+    has_temporary_name(&staging.place.parent)
+}
+
+/// What is in a staging directory, with what its type is told to be. Others may be reading it, too.
+fn names(staging: &Staging) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
+    staging.dir.open_dir(b".")?.entries()
+}
+
+/// Removes the slots of one staging directory.
+fn empty(
+    ground: &Ground<'_>,
+    index: usize,
+    steps: usize,
+    stays: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> Result<()> {
+    let staging = &ground.stagings[index];
+    let full = ground.full(&staging.path());
+    let entries = names(staging).at(&full)?;
+    entries.iter().try_for_each(|(slot, kind)| {
+        let step = std::str::from_utf8(slot)
+            .ok()
+            .and_then(|slot| slot.parse::<usize>().ok());
+        if step.is_none_or(|step| step >= steps || stays(index, step)) {
+            return Ok(());
+        }
+        remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
+    })
+}
+
+/// What is in a slot goes; a directory only when it is empty.
+fn remove_slot(staging: BorrowedFd<'_>, slot: &[u8], kind: Option<FileType>) -> io::Result<()> {
+    let kind = match kind {
+        Some(kind) => Some(kind),
+        None => ops::stat(staging, slot)?.map(|stat| stat.kind),
+    };
+    match kind {
+        None => Ok(()),
+        Some(FileType::Dir) => match ops::remove_dir("clear.rmdir", staging, slot) {
+            Err(error) if compare_not_empty(&error) => Ok(()),
+            other => other,
+        },
+        Some(_) => ops::unlink("clear.unlink", staging, slot),
+    }
+}
+
+/// Removes an empty directory from `parent`, which may have its final bits by now: where they forbid it, it is opened for
+/// its owner for that moment. A crash in it is mended by the recovery, which closes what the journal says was opened.
+pub(super) fn remove_from(parent: &DirHandle, name: &[u8]) -> io::Result<()> {
+    match ops::remove_dir("clear.rmdir", parent.as_fd(), name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        other => return other,
+    }
+    let bits = parent.stat_self()?.mode & 0o7777;
+    ops::chmod_open("clear.open", parent, bits | 0o700)?;
+    let removed = ops::remove_dir("clear.rmdir", parent.as_fd(), name);
+    ops::chmod_open("clear.close", parent, bits)?;
+    removed
+}
+
+pub(super) fn compare_not_empty(error: &io::Error) -> bool {
+    [Errno::ENOTEMPTY as i32, Errno::EEXIST as i32].contains(&error.raw_os_error().unwrap_or(0))
+}
+
+/// What lies in the slots of a staging directory, by step.
+pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<Vec<(usize, compare::Found)>> {
+    let staging = &ground.stagings[index];
+    let full = ground.full(&staging.path());
+    let mut found = Vec::new();
+    for (slot, _) in names(staging).at(&full)? {
+        let step = std::str::from_utf8(&slot)
+            .ok()
+            .and_then(|slot| slot.parse::<usize>().ok());
+        let Some(step) = step.filter(|step| *step < steps) else {
+            continue;
+        };
+        if let Some(seen) = compare::identify(staging.dir.as_fd(), &slot).at(&full)? {
+            found.push((step, seen));
+        }
+    }
+    Ok(found)
+}
