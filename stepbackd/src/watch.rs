@@ -52,7 +52,7 @@ use crate::watch::room::Room;
 pub use crate::watch::root::{RootWatch, Unwatched};
 use crate::watch::taken::Taken;
 use crate::watch::told::{Failed, Told, What};
-use crate::watches::{Need, RootKey, Watches};
+use crate::watches::{Need, RootKey, Watches, key_of};
 
 /// So many watches are let go of in one step; between two, others have their turn.
 const RELEASED_AT_ONCE: usize = 256;
@@ -208,8 +208,10 @@ impl Watcher {
             return Ok(false);
         };
         match result {
-            Ok(watch) if watches.has_set(dir, ino) => source.record(dir, watch),
-            Ok(watch) => source.discard(watch),
+            Ok(watch) => match watches.confirm(dir, ino) {
+                Some(key) => source.record(key, watch),
+                None => source.discard(watch),
+            },
             Err(why) => {
                 watches.failed(dir);
                 if why == Failed::Limit {
@@ -256,7 +258,7 @@ impl Shared {
         *lock(&self.mounts) = Mounts::read().unwrap_or_default();
         let cookies = self.cookies.dir();
         match source.setter().watch(cookies) {
-            Ok(watch) => source.record(cookies, watch),
+            Ok(watch) => source.record(key_of(cookies), watch),
             Err(Failed::Limit) => return Err(std::io::Error::other("no watch is left for this user")),
             Err(_) => return Err(std::io::Error::other("our own directory can't be watched")),
         }

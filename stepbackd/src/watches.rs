@@ -5,6 +5,12 @@ use std::ffi::OsStr;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// A path that ends with `/`, so that all below a directory stands right behind it. Shared with whoever keeps the watches.
+pub type Key = Arc<[u8]>;
 
 /// A root, among those of this process.
 pub type RootKey = u64;
@@ -12,8 +18,7 @@ pub type RootKey = u64;
 /// The watched directories by path.
 #[derive(Debug, Default)]
 pub struct Watches {
-    /// Keys end with `/`, so that all below a directory stands right behind it.
-    by_path: BTreeMap<Box<[u8]>, Entry>,
+    by_path: BTreeMap<Key, Entry>,
     counts: HashMap<RootKey, u64>,
 }
 
@@ -23,7 +28,7 @@ struct Entry {
     ino: Option<u64>,
     /// The watch is there; before that, whoever comes by sets it, too.
     set: bool,
-    roots: Vec<User>,
+    roots: SmallVec<[User; 1]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,10 +60,10 @@ impl Watches {
             entry.or_insert(Entry {
                 ino: Some(ino),
                 set: false,
-                roots: vec![User {
+                roots: SmallVec::from([User {
                     root: key,
                     told: true,
-                }],
+                }]),
             });
             *self.counts.entry(key).or_default() += 1;
             return Need::Watch { stale: false };
@@ -105,14 +110,15 @@ impl Watches {
         }
     }
 
-    /// The watch that [`Self::enter`] asked for is there. `false`: an event has told meanwhile that another directory may
-    /// stand at `dir`, or nobody needs it any more; then it mustn't stay.
-    pub fn has_set(&mut self, dir: &Path, ino: u64) -> bool {
-        let entry = self.by_path.get_mut(&*key_of(dir));
-        entry.is_some_and(|entry| {
-            let stands = entry.ino == Some(ino);
-            entry.set |= stands;
-            stands
+    /// The watch that [`Self::enter`] asked for is there, for this key. `None`: an event has told meanwhile that another
+    /// directory may stand at `dir`, or nobody needs it any more; then it mustn't stay.
+    pub fn confirm(&mut self, dir: &Path, ino: u64) -> Option<Key> {
+        let key = key_of(dir);
+        let just_it = (Bound::Included(&*key), Bound::Included(&*key));
+        let (key, entry) = self.by_path.range_mut::<[u8], _>(just_it).next()?;
+        (entry.ino == Some(ino)).then(|| {
+            entry.set = true;
+            Arc::clone(key)
         })
     }
 
@@ -167,7 +173,7 @@ impl Watches {
         self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    fn release(&mut self, keys: Vec<Box<[u8]>>, root: RootKey) -> Vec<PathBuf> {
+    fn release(&mut self, keys: Vec<Key>, root: RootKey) -> Vec<PathBuf> {
         let mut unused = Vec::new();
         for key in keys {
             let Some(entry) = self.by_path.get_mut(&key) else {
@@ -198,26 +204,22 @@ impl Watches {
         }
     }
 
-    fn below(&self, path: &Path) -> Vec<Box<[u8]>> {
+    fn below(&self, path: &Path) -> Vec<Key> {
         self.from(&key_of(path)).map(|(key, _)| key.clone()).collect()
     }
 
-    fn from<'a>(&'a self, start: &'a [u8]) -> impl Iterator<Item = (&'a Box<[u8]>, &'a Entry)> {
+    fn from<'a>(&'a self, start: &'a [u8]) -> impl Iterator<Item = (&'a Key, &'a Entry)> {
         self.by_path
             .range::<[u8], _>((Bound::Included(start), Bound::Unbounded))
             .take_while(move |(key, _)| key.starts_with(start))
     }
 }
 
-/// A path as a key: ends with `/`.
-pub fn key_of(path: &Path) -> Box<[u8]> {
+/// A path as a key.
+pub fn key_of(path: &Path) -> Key {
     let bytes = path.as_os_str().as_bytes();
-    let mut key = Vec::with_capacity(bytes.len() + 1);
-    key.extend_from_slice(bytes);
-    if bytes.last() != Some(&b'/') {
-        key.push(b'/');
-    }
-    key.into_boxed_slice()
+    let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+    bytes.iter().copied().chain(std::iter::once(b'/')).collect()
 }
 
 /// The path of a key.
@@ -237,7 +239,7 @@ mod tests {
     fn enter(watches: &mut Watches, dir: &str, ino: u64, key: RootKey) -> Need {
         let need = watches.enter(p(dir), ino, key);
         if matches!(need, Need::Watch { .. }) {
-            assert!(watches.has_set(p(dir), ino));
+            assert!(watches.confirm(p(dir), ino).is_some());
         }
         need
     }
@@ -254,12 +256,12 @@ mod tests {
         assert_eq!(watches.enter(p("/r"), 1, 7), Need::Watch { stale: false });
         assert_eq!(watches.enter(p("/r"), 1, 8), Need::Watch { stale: false });
         assert!(!watches.has(p("/r"), 1, 7));
-        assert!(watches.has_set(p("/r"), 1) && !watches.has_set(p("/r"), 2));
+        assert!(watches.confirm(p("/r"), 1).is_some() && watches.confirm(p("/r"), 2).is_none());
         watches.failed(p("/r"));
         assert!(watches.has(p("/r"), 1, 7) && watches.has(p("/r"), 1, 8));
         watches.enter(p("/r/a"), 1, 7);
         watches.gone(p("/r/a"));
-        assert!(!watches.has_set(p("/r/a"), 1), "gone meanwhile");
+        assert!(watches.confirm(p("/r/a"), 1).is_none(), "gone meanwhile");
     }
 
     #[test]
@@ -313,7 +315,7 @@ mod tests {
         watches.doubt(p("/r/a"));
         watches.enter(p("/r/a"), 2, 7);
         watches.failed(p("/r/a"));
-        assert!(!watches.has_set(p("/r/a"), 2));
+        assert!(watches.confirm(p("/r/a"), 2).is_none());
         assert_eq!((watches.count(7), watches.count(8)), (1, 0));
         assert_eq!(
             leave_all(&mut watches, 7),

@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use smallvec::SmallVec;
 
 use super::mount_events::MountEvents;
 use super::taken::Taken;
 use super::told::{Failed, Told, What};
 use crate::root::now;
-use crate::watches::{key_of, path_of};
+use crate::watches::{Key, key_of, path_of};
 
 /// What is asked for: changes, not accesses; never through a link.
 const MASK: AddWatchFlags = AddWatchFlags::IN_CREATE
@@ -44,9 +45,9 @@ const FAREWELLS_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Backend {
     setter: Setter,
-    by_path: BTreeMap<Arc<[u8]>, WatchDescriptor>,
+    by_path: BTreeMap<Key, WatchDescriptor>,
     /// A directory may have several paths: a moved one until its events were taken, one that is mounted twice.
-    by_watch: HashMap<WatchDescriptor, Vec<Arc<[u8]>>>,
+    by_watch: HashMap<WatchDescriptor, SmallVec<[Key; 1]>>,
     farewells: Farewells,
     /// Closed with the backend, which ends [`Events`].
     _stop: PipeWriter,
@@ -116,9 +117,8 @@ impl Backend {
         self.farewells.clone()
     }
 
-    /// `watch` was set on `dir`.
-    pub fn record(&mut self, dir: &Path, watch: Watch) {
-        let key: Arc<[u8]> = key_of(dir).into();
+    /// `watch` was set on the directory of this key.
+    pub fn record(&mut self, key: Key, watch: Watch) {
         match self.by_path.insert(Arc::clone(&key), watch) {
             Some(before) if before == watch => return,
             Some(before) => self.release(before, &key),
@@ -204,7 +204,7 @@ impl Backend {
         told
     }
 
-    fn release(&mut self, watch: Watch, key: &Arc<[u8]>) {
+    fn release(&mut self, watch: Watch, key: &Key) {
         let Some(paths) = self.by_watch.get_mut(&watch) else {
             return;
         };

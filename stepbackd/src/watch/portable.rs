@@ -13,6 +13,7 @@ use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, WatchPathConfig, Watc
 use super::taken::Taken;
 use super::told::{Failed, Told, What};
 use crate::root::now;
+use crate::watches::Key;
 
 /// The watches.
 #[derive(Debug)]
@@ -71,8 +72,8 @@ impl Backend {
         Farewells
     }
 
-    /// A watch was set on `dir`.
-    pub const fn record(&mut self, _dir: &Path, _watch: Watch) {
+    /// A watch was set on the directory of this key.
+    pub fn record(&mut self, _key: Key, _watch: Watch) {
         self.count += 1;
     }
 
@@ -170,7 +171,7 @@ mod tests {
         let dir = dir.path().canonicalize().unwrap();
         let (mut backend, mut events) = Backend::start().unwrap();
         backend.setter().watch(&dir).unwrap();
-        backend.record(&dir, ());
+        backend.record(crate::watches::key_of(&dir), ());
         assert_eq!(
             backend.setter().watch(&dir.join("none")),
             Err(Failed::Gone),
