@@ -162,6 +162,7 @@ impl Watcher {
 
     fn set(&self, dir: &Path, inode: Inode, key: RootKey, kinds: &Mutex<Kinds>) -> Result<bool, Failed> {
         let Inode { dev, ino } = inode;
+        let at = key_of(dir);
         let (setter, generation) = {
             let mut books = lock(&self.shared.books);
             let Books {
@@ -173,14 +174,14 @@ impl Watcher {
             let Some(source) = source else {
                 return Err(Failed::NoEvents);
             };
-            match watches.enter(dir, ino, key) {
+            match watches.enter(&at, ino, key) {
                 Need::Nothing => return Ok(true),
                 Need::Joined => return Ok(false),
                 Need::Watch { stale: true } => source.unwatch(dir),
                 Need::Watch { stale: false } => {}
             }
             if source.count() >= room.allowed() {
-                watches.failed(dir);
+                watches.failed(&at);
                 return Err(Failed::Limit);
             }
             (source.setter(), *generation)
@@ -208,12 +209,10 @@ impl Watcher {
             return Ok(false);
         };
         match result {
-            Ok(watch) => match watches.confirm(dir, ino) {
-                Some(key) => source.record(key, watch),
-                None => source.discard(watch),
-            },
+            Ok(watch) if watches.has_set(&at, ino) => source.record(at, watch),
+            Ok(watch) => source.discard(watch),
             Err(why) => {
-                watches.failed(dir);
+                watches.failed(&at);
                 if why == Failed::Limit {
                     room.met(source.count(), Instant::now());
                 }

@@ -54,8 +54,8 @@ pub enum Need {
 
 impl Watches {
     /// Root `key` is about to list `dir`, whose inode is `ino`. The entry is made; the watch must be set now.
-    pub fn enter(&mut self, dir: &Path, ino: u64, key: RootKey) -> Need {
-        let entry = self.by_path.entry(key_of(dir));
+    pub fn enter(&mut self, dir: &Key, ino: u64, key: RootKey) -> Need {
+        let entry = self.by_path.entry(Arc::clone(dir));
         let std::collections::btree_map::Entry::Occupied(mut entry) = entry else {
             entry.or_insert(Entry {
                 ino: Some(ino),
@@ -110,15 +110,14 @@ impl Watches {
         }
     }
 
-    /// The watch that [`Self::enter`] asked for is there, for this key. `None`: an event has told meanwhile that another
-    /// directory may stand at `dir`, or nobody needs it any more; then it mustn't stay.
-    pub fn confirm(&mut self, dir: &Path, ino: u64) -> Option<Key> {
-        let key = key_of(dir);
-        let just_it = (Bound::Included(&*key), Bound::Included(&*key));
-        let (key, entry) = self.by_path.range_mut::<[u8], _>(just_it).next()?;
-        (entry.ino == Some(ino)).then(|| {
-            entry.set = true;
-            Arc::clone(key)
+    /// The watch that [`Self::enter`] asked for is there. `false`: an event has told meanwhile that another directory may
+    /// stand at `dir`, or nobody needs it any more; then it mustn't stay.
+    pub fn has_set(&mut self, dir: &Key, ino: u64) -> bool {
+        let entry = self.by_path.get_mut(dir);
+        entry.is_some_and(|entry| {
+            let stands = entry.ino == Some(ino);
+            entry.set |= stands;
+            stands
         })
     }
 
@@ -132,10 +131,9 @@ impl Watches {
     }
 
     /// The watch of `dir` couldn't be set: nobody has one there, unless another has set it meanwhile.
-    pub fn failed(&mut self, dir: &Path) {
-        let key = key_of(dir);
-        if self.by_path.get(&key).is_some_and(|entry| !entry.set)
-            && let Some(entry) = self.by_path.remove(&key)
+    pub fn failed(&mut self, dir: &Key) {
+        if self.by_path.get(dir).is_some_and(|entry| !entry.set)
+            && let Some(entry) = self.by_path.remove(dir)
         {
             self.discount(&entry.roots);
         }
@@ -235,11 +233,15 @@ mod tests {
         Path::new(text)
     }
 
+    fn k(text: &str) -> Key {
+        key_of(p(text))
+    }
+
     /// As a root does it: the watch is set when one is asked for.
     fn enter(watches: &mut Watches, dir: &str, ino: u64, key: RootKey) -> Need {
-        let need = watches.enter(p(dir), ino, key);
+        let need = watches.enter(&k(dir), ino, key);
         if matches!(need, Need::Watch { .. }) {
-            assert!(watches.confirm(p(dir), ino).is_some());
+            assert!(watches.has_set(&k(dir), ino));
         }
         need
     }
@@ -253,15 +255,15 @@ mod tests {
     #[test]
     fn until_a_watch_is_set_everybody_sets_it() {
         let mut watches = Watches::default();
-        assert_eq!(watches.enter(p("/r"), 1, 7), Need::Watch { stale: false });
-        assert_eq!(watches.enter(p("/r"), 1, 8), Need::Watch { stale: false });
+        assert_eq!(watches.enter(&k("/r"), 1, 7), Need::Watch { stale: false });
+        assert_eq!(watches.enter(&k("/r"), 1, 8), Need::Watch { stale: false });
         assert!(!watches.has(p("/r"), 1, 7));
-        assert!(watches.confirm(p("/r"), 1).is_some() && watches.confirm(p("/r"), 2).is_none());
-        watches.failed(p("/r"));
+        assert!(watches.has_set(&k("/r"), 1) && !watches.has_set(&k("/r"), 2));
+        watches.failed(&k("/r"));
         assert!(watches.has(p("/r"), 1, 7) && watches.has(p("/r"), 1, 8));
-        watches.enter(p("/r/a"), 1, 7);
+        watches.enter(&k("/r/a"), 1, 7);
         watches.gone(p("/r/a"));
-        assert!(watches.confirm(p("/r/a"), 1).is_none(), "gone meanwhile");
+        assert!(!watches.has_set(&k("/r/a"), 1), "gone meanwhile");
     }
 
     #[test]
@@ -313,9 +315,9 @@ mod tests {
             enter(&mut watches, dir, 1, root);
         }
         watches.doubt(p("/r/a"));
-        watches.enter(p("/r/a"), 2, 7);
-        watches.failed(p("/r/a"));
-        assert!(watches.confirm(p("/r/a"), 2).is_none());
+        watches.enter(&k("/r/a"), 2, 7);
+        watches.failed(&k("/r/a"));
+        assert!(!watches.has_set(&k("/r/a"), 2));
         assert_eq!((watches.count(7), watches.count(8)), (1, 0));
         assert_eq!(
             leave_all(&mut watches, 7),
