@@ -1,8 +1,8 @@
-//! The packs of one batch: one, and when that gets large one for each thread. Then nobody waits for another one's write,
-//! and what a pack's end costs, its checksum and its barrier, is paid side by side.
+//! The packs of one batch: one, and when that gets large several, filled in turn. Then threads seldom wait for each other's
+//! writes, and what the end of a pack costs, its checksum and its barrier, is paid side by side.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
@@ -23,6 +23,8 @@ pub struct PackSet {
     packs: Vec<Mutex<Option<PackWriter>>>,
     /// Bytes of objects in all of them.
     bytes: AtomicU64,
+    /// Counts those that could go to any.
+    turn: AtomicUsize,
 }
 
 impl PackSet {
@@ -33,6 +35,7 @@ impl PackSet {
             dir,
             packs: (0..packs).map(|_| Mutex::default()).collect(),
             bytes: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -41,7 +44,7 @@ impl PackSet {
         let before = self.bytes.fetch_add(object.bytes(), Ordering::Relaxed);
         let at = match before {
             ..ONE_PACK_BYTES => 0,
-            _ => rayon::current_thread_index().unwrap_or(0) % self.packs.len(),
+            _ => self.turn.fetch_add(1, Ordering::Relaxed) % self.packs.len(),
         };
         let mut pack = self.packs[at].lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *pack {
