@@ -118,6 +118,33 @@ fn acls_of_files_and_directories_come_back() {
     assert_eq!(picture(&project, &names), before);
 }
 
+/// An operation narrows such a directory first, which the kernel writes into its ACL.
+#[test]
+fn a_directory_with_an_acl_is_closed_again_to_those_to_whom_it_was_opened() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project("p");
+    project.sh("mkdir e; printf 'v1\\n' > e/f; chmod 750 e");
+    let dir = project.path.join("e");
+    if !takes(&dir, ACCESS, &acl(7, 7, 5, 7, 0)) {
+        return;
+    }
+    let names = ["e", "e/f"];
+    let before = picture(&project, &names);
+    project.attach();
+    for bits in ["775", "570", "777"] {
+        project.sh(&format!("printf 'v2\\n' > e/f; chmod {bits} e"));
+        project.stepback(&["save"]).exits(0);
+        let opened = picture(&project, &names);
+        project.stepback(&["rewind", "1", "-y"]).exits(0);
+        assert_eq!(picture(&project, &names), before, "{bits}");
+        is(&project, "e/f", V1);
+        project.stepback(&["redo", "-y"]).exits(0);
+        assert_eq!(picture(&project, &names), opened, "{bits}");
+        project.stepback(&["rewind", "1", "-y"]).exits(0);
+        assert_eq!(picture(&project, &names), before, "{bits}");
+    }
+}
+
 #[test]
 fn user_attributes_of_directories_and_of_the_root_come_back_and_no_link_is_followed() {
     let sandbox = Sandbox::new();

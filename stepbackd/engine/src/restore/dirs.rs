@@ -196,7 +196,7 @@ impl Changer<'_> {
         if ![from.perm, narrow, opened_perm(from.perm), opened_perm(narrow)].contains(&perm) {
             return Ok(false);
         }
-        if attributes::read(dir)? == from.attributes {
+        if attributes::are_same_but_for_bits(&attributes::read(dir)?, &from.attributes) {
             return Ok(true);
         }
         if perm != from.perm {

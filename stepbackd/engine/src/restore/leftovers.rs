@@ -98,7 +98,9 @@ fn clear(
         if is_temporary(&slot) && !has_temporary_name(&above) {
             match clear(root, &path.join(&slot), has)? {
                 Cleared::Gone => {}
-                Cleared::Holds(names) if !names.is_empty() => stay.extend(names),
+                Cleared::Holds(names) if !names.is_empty() => {
+                    stay.extend(names.iter().map(|name| [&slot[..], b"/", name].concat()));
+                }
                 _ => stay.push(slot),
             }
             continue;

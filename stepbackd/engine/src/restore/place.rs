@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use super::journal::StagingPlace;
+use super::leftovers::has_temporary_name;
 use super::ops::{self, At as Name};
 use super::step::is_dir;
 use crate::error::{At, Result};
@@ -83,6 +84,11 @@ impl Staging {
     pub fn path(&self) -> TreePath {
         self.place.path()
     }
+
+    /// Whether it is in another one.
+    pub fn is_inner(&self) -> bool {
+        has_temporary_name(&self.place.parent)
+    }
 }
 
 /// The root, open, and the staging directories of all generations.
@@ -109,6 +115,12 @@ impl Ground<'_> {
 
     pub fn staging(&self, work: &Work) -> &Staging {
         &self.stagings[self.staging_of[&work.step]]
+    }
+
+    /// Whether a staging directory has others in it, and so no slots: what is in it besides is somebody else's.
+    pub fn has_inner(&self, index: usize) -> bool {
+        let path = self.stagings[index].path();
+        self.stagings.iter().any(|staging| staging.place.parent == path)
     }
 
     /// Opens staging directories that should be there; those that aren't are left out.

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use rayon::prelude::*;
 
+use super::change::vanished;
 use super::compare;
-use super::leftovers::has_temporary_name;
 use super::ops;
 use super::place::{Ground, Staging};
 use crate::error::{At, Result};
@@ -27,6 +27,7 @@ pub(super) fn remove(
     which
         .clone()
         .into_par_iter()
+        .filter(|index| !ground.has_inner(*index))
         .try_for_each(|index| empty(ground, index, steps, stays))?;
     let mut left = Vec::new();
     let mut parents = BTreeMap::new();
@@ -37,8 +38,8 @@ pub(super) fn remove(
         let parent = match ground.root.open_beneath(&staging.place.parent) {
             Ok(parent) => parent,
             // The one around it is looked at later: it has gone, or is somewhere else and is told of.
-            Err(error) if super::change::vanished(&error) && is_inner(staging) => continue,
-            Err(error) if super::change::vanished(&error) => {
+            Err(error) if vanished(&error) && staging.is_inner() => continue,
+            Err(error) if vanished(&error) => {
                 left.push(staging.path());
                 continue;
             }
@@ -46,13 +47,15 @@ pub(super) fn remove(
         };
         match remove_from(&parent, staging.place.name.as_bytes()) {
             Ok(()) => {}
-            // The one around it, if it is in one, stays with it, and is told of.
-            Err(error) if compare_not_empty(&error) && is_inner(staging) => {}
-            Err(error) if compare_not_empty(&error) => left.push(staging.path()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Something is in it that isn't ours, or another thing is in its place. The one around it stays with it and is told
+            // of, if there is one.
+            Err(error) if compare_not_empty(&error) || vanished(&error) => {
+                left.extend((!staging.is_inner()).then(|| staging.path()));
+            }
             Err(error) => return Err(error).at(full),
         }
-        if !is_inner(staging) {
+        if !staging.is_inner() {
             parents.insert(&staging.place.parent, parent);
         }
     }
@@ -62,11 +65,6 @@ pub(super) fn remove(
         ops::sync_file("clear.fsync", &open).at(&full)?;
     }
     Ok(left)
-}
-
-/// Whether it is in another one.
-fn is_inner(staging: &Staging) -> bool {
-    has_temporary_name(&staging.place.parent)
 }
 
 /// What is in a staging directory, with what its type is told to be. Others may be reading it, too.
@@ -134,6 +132,9 @@ pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<V
     let staging = &ground.stagings[index];
     let full = ground.full(&staging.path());
     let mut found = Vec::new();
+    if ground.has_inner(index) {
+        return Ok(found);
+    }
     for (slot, _) in names(staging).at(&full)? {
         let step = std::str::from_utf8(&slot)
             .ok()

@@ -159,6 +159,58 @@ fn staging_directories_are_in_one_that_the_file_system_spreads() {
 }
 
 #[test]
+fn what_others_put_beside_or_into_staging_directories_stays_and_is_named() {
+    let (bench, target, _, _) = scene();
+    let halfway = halfway(&bench, bench.plan(&target));
+    let [outer, inner, ..] = &halfway.ground.stagings[..] else {
+        panic!("{:?}", halfway.ground.stagings);
+    };
+    let (outer, inner) = (outer.path(), inner.path());
+    // The name of a step, where none is staged; and a name of no step, where some are.
+    fs::write(bench.root.join(outer.as_path()).join("0"), "theirs").unwrap();
+    fs::write(bench.root.join(inner.as_path()).join("note"), "theirs too").unwrap();
+    drop(halfway);
+    let recovered = bench.recover(false).unwrap().unwrap();
+    assert_eq!(recovered.kept, []);
+    assert_eq!(recovered.rest.left, std::slice::from_ref(&outer));
+    let root = DirHandle::open_root(&bench.root).unwrap();
+    let (went, stays) = clear_leftovers(&root, &bench.store, &recovered.rest.left).unwrap();
+    assert!(!went);
+    let (_, inner_name) = inner.split_last().unwrap();
+    let names = format!("{}/note, 0 in it", String::from_utf8_lossy(inner_name));
+    let [stays] = &stays[..] else { panic!("{stays:?}") };
+    assert!(stays.path == outer && stays.reason.contains(&names), "{stays:?}");
+    assert_eq!(
+        fs::read(bench.root.join(outer.as_path()).join("0")).unwrap(),
+        b"theirs"
+    );
+    assert_eq!(
+        fs::read(bench.root.join(inner.as_path()).join("note")).unwrap(),
+        b"theirs too"
+    );
+}
+
+#[test]
+fn a_link_in_the_place_of_the_staging_directories_hinders_nothing_and_is_not_followed() {
+    let (bench, target, _, _) = scene();
+    let halfway = halfway(&bench, bench.plan(&target));
+    let outer = halfway.ground.stagings[0].path();
+    drop(halfway);
+    let at = bench.root.join(outer.as_path());
+    let aside = bench.root.join("aside");
+    fs::rename(&at, &aside).unwrap();
+    std::os::unix::fs::symlink("aside", &at).unwrap();
+    let there = fs::read_dir(&aside).unwrap().count();
+    let recovered = bench.recover(false).unwrap().unwrap();
+    assert_eq!(recovered.kept, []);
+    assert!(at.is_symlink() && fs::read_dir(&aside).unwrap().count() == there);
+    assert!(!bench.is_unfinished());
+    fs::remove_file(&at).unwrap();
+    fs::remove_dir_all(&aside).unwrap();
+    assert_eq!(bench.capture(), target);
+}
+
+#[test]
 fn bytes_that_can_go_nowhere_are_given_to_the_store() {
     let (bench, target, _, mut files) = scene();
     drop(halfway(&bench, bench.plan(&target)));
