@@ -2,7 +2,6 @@
 
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::Arc;
 
 use nix::errno::Errno;
 
@@ -23,10 +22,9 @@ pub(super) const SIZE_MAX: u64 = 100 << 20;
 ///
 /// # Errors
 /// [`Error::Rules`] when it is there and can't be read.
-pub(super) fn read(dir: &DirHandle, name: &[u8], shown: &Path) -> Result<Arc<Patterns>> {
+pub(super) fn read(dir: &DirHandle, name: &[u8], shown: &Path) -> Result<Patterns> {
     match read_bytes(dir, name) {
-        Ok(text) if text.is_empty() => Ok(Arc::default()),
-        Ok(text) => Ok(Arc::new(Patterns::parse(&text))),
+        Ok(text) => Ok(Patterns::parse(&text)),
         Err(error) => Err(Error::Rules {
             path: shown.join(String::from_utf8_lossy(name).as_ref()),
             why: format!("this file of ignore rules can't be read: {error}"),

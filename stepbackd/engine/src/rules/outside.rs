@@ -114,7 +114,7 @@ fn enclosing(root: &Path) -> Option<(&Path, GitDir)> {
 
 /// The place from which a root is entered.
 pub(super) fn place(outside: &Arc<Repo>, above: &[AboveRules]) -> Place {
-    let parse = |text: &str| Arc::new(Patterns::parse(text.as_bytes()));
+    let parse = |text: &str| Patterns::parse(text.as_bytes());
     let levels = above.iter().map(|rules| {
         let files = DirRules {
             git: parse(&rules.gitignore),
@@ -128,7 +128,7 @@ pub(super) fn place(outside: &Arc<Repo>, above: &[AboveRules]) -> Place {
 
 /// The repositories that a checkpoint's record tells of: the outermost one (or none), and those in the root.
 pub(super) fn recorded(rules: &OutsideRules) -> (Arc<Repo>, BTreeMap<TreePath, Arc<Repo>>) {
-    let global = Arc::new(Patterns::parse(rules.global.as_bytes()));
+    let global = Patterns::parse(rules.global.as_bytes());
     let repo = |at: &TreePath, prefix: &str, exclude: &str| {
         Arc::new(Repo::recorded(
             at.clone(),

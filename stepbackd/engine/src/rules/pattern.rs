@@ -1,5 +1,7 @@
 //! A list of ignore patterns: one ignore file, parsed and matched as git does it.
 
+use std::sync::Arc;
+
 use super::wildmatch::{self, Options};
 
 /// What a pattern says of a path.
@@ -11,9 +13,12 @@ pub(super) enum Says {
     Keep,
 }
 
-/// The patterns of one ignore file.
+/// The patterns of one ignore file. A clone shares them, and none take no memory: most directories have none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Patterns {
+pub(super) struct Patterns(Option<Arc<Parsed>>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Parsed {
     text: Vec<u8>,
     list: Vec<Pattern>,
 }
@@ -35,43 +40,52 @@ impl Patterns {
     /// Parses the bytes of an ignore file.
     pub fn parse(text: &[u8]) -> Self {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        if text.is_empty() {
+            return Self::default();
+        }
         let list = text
             .split(|byte| *byte == b'\n')
             .filter_map(|line| Pattern::parse(text, line))
             .collect();
-        Self {
+        Self(Some(Arc::new(Parsed {
             text: text.to_vec(),
             list,
-        }
+        })))
+    }
+
+    fn list(&self) -> &[Pattern] {
+        self.0.as_ref().map_or(&[], |parsed| &parsed.list)
     }
 
     /// The text that was parsed.
     pub fn text(&self) -> &[u8] {
-        &self.text
+        self.0.as_ref().map_or(&[], |parsed| &parsed.text)
     }
 
     /// Whether there is no pattern.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list().is_empty()
     }
 
     /// What the last pattern that matches says. `path` is relative to the directory of the ignore file.
     pub fn says(&self, path: &[u8], is_dir: bool, ignore_case: bool) -> Option<Says> {
+        let text = self.text();
         let base = path
             .iter()
             .rposition(|byte| *byte == b'/')
             .map_or(0, |slash| slash + 1);
-        self.list
+        self.list()
             .iter()
             .rev()
-            .find(|pattern| pattern.matches(&self.text, path, &path[base..], is_dir, ignore_case))
+            .find(|pattern| pattern.matches(text, path, &path[base..], is_dir, ignore_case))
             .map(|pattern| if pattern.keep { Says::Keep } else { Says::Ignore })
     }
 
     /// The patterns that leave out or take in: the bytes of each, and whether it is matched at any depth.
     pub fn positive(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        let list = self.list.iter().filter(|pattern| !pattern.keep);
-        list.map(|pattern| (&self.text[pattern.start..pattern.end], pattern.base_name))
+        let text = self.text();
+        let list = self.list().iter().filter(|pattern| !pattern.keep);
+        list.map(|pattern| (&text[pattern.start..pattern.end], pattern.base_name))
     }
 }
 

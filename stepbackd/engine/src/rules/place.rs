@@ -25,8 +25,8 @@ pub(crate) enum Below {
 pub(super) struct Level {
     above: Option<Arc<Level>>,
     base: Base,
-    stepback: Arc<Patterns>,
-    git: Arc<Patterns>,
+    stepback: Patterns,
+    git: Patterns,
     /// A repository begins here; always there at the outermost level.
     repo: Option<Arc<Repo>>,
 }
@@ -55,8 +55,8 @@ impl Level {
 /// Ignore files of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DirRules {
-    pub(super) stepback: Arc<Patterns>,
-    pub(super) git: Arc<Patterns>,
+    pub(super) stepback: Patterns,
+    pub(super) git: Patterns,
     /// The directory holds `.git`.
     pub(super) repo: bool,
     /// It holds `Cargo.toml`.
@@ -103,8 +103,8 @@ impl Place {
         let mut level = Arc::new(Level {
             above: None,
             base: Base::Strip(0),
-            stepback: Arc::default(),
-            git: Arc::default(),
+            stepback: Patterns::default(),
+            git: Patterns::default(),
             repo: Some(Arc::clone(&repo)),
         });
         for (prefix, rules) in above {
@@ -145,8 +145,8 @@ impl Place {
             place.level = Arc::new(Level {
                 above: Some(Arc::clone(&self.level)),
                 base: Base::Strip(if path.is_empty() { 0 } else { path.len() + 1 }),
-                stepback: Arc::clone(&rules.stepback),
-                git: Arc::clone(&rules.git),
+                stepback: rules.stepback.clone(),
+                git: rules.git.clone(),
                 repo: repo.clone(),
             });
         }

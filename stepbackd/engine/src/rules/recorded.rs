@@ -1,7 +1,7 @@
 //! Ignore files of a recorded tree.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::ignore_file;
 use super::pattern::Patterns;
@@ -43,7 +43,7 @@ impl Recorded {
                 _ => continue,
             };
             if entry.mode & 0o170_000 == 0o100_000 {
-                *patterns = Arc::new(Patterns::parse(&self.store.read(entry.oid, ObjectKind::Blob)?));
+                *patterns = Patterns::parse(&self.store.read(entry.oid, ObjectKind::Blob)?);
             }
         }
         Ok(rules)

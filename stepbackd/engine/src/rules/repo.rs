@@ -139,9 +139,9 @@ pub(super) struct Repo {
     /// From the top of the work tree to the root, ending in a slash; empty unless the root is below the top.
     pub prefix: Vec<u8>,
     /// `.git/info/exclude`.
-    pub exclude: Arc<Patterns>,
+    pub exclude: Patterns,
     /// `core.excludesFile`.
-    pub global: Arc<Patterns>,
+    pub global: Patterns,
     /// `core.ignoreCase`.
     pub ignore_case: bool,
     /// The index.
@@ -257,8 +257,8 @@ impl Repo {
         let repo = Self {
             at: at.clone(),
             prefix: prefix.to_vec(),
-            exclude: Arc::new(exclude),
-            global: Arc::new(global),
+            exclude,
+            global,
             ignore_case: settings.ignore_case,
             tracked: Arc::default(),
             used: AtomicBool::new(earlier.is_some_and(|repo| repo.used.load(Ordering::Relaxed))),
@@ -327,18 +327,12 @@ impl Repo {
     }
 
     /// One with rules kept in a checkpoint.
-    pub fn recorded(
-        at: TreePath,
-        prefix: &str,
-        exclude: &str,
-        global: &Arc<Patterns>,
-        ignore_case: bool,
-    ) -> Self {
+    pub fn recorded(at: TreePath, prefix: &str, exclude: &str, global: &Patterns, ignore_case: bool) -> Self {
         Self {
             at,
             prefix: prefix.as_bytes().to_vec(),
-            exclude: Arc::new(Patterns::parse(exclude.as_bytes())),
-            global: Arc::clone(global),
+            exclude: Patterns::parse(exclude.as_bytes()),
+            global: global.clone(),
             ignore_case,
             ..Self::default()
         }
