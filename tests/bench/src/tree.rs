@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stepback_tests::{Random, Sandbox};
 
+use crate::peers::run;
+
 /// Files of one directory.
 const FILES_A_DIR: usize = 90;
 /// Bytes of one file.
@@ -39,7 +41,8 @@ impl Tree {
             let path = tree.path.join(format!("node_modules/{:03}/{dir}", dir / 100));
             fs::create_dir_all(path).expect("own directory");
         }
-        sandbox.sh(
+        script(
+            sandbox,
             &tree.path,
             "git init -q && git add -A && git commit -q -m start && git status >/dev/null",
         );
@@ -50,7 +53,8 @@ impl Tree {
     /// A copy with its own repository.
     pub fn copy(&self, sandbox: &Sandbox, name: &str) -> Self {
         let path = sandbox.dir().join("work").join(name);
-        sandbox.sh(
+        script(
+            sandbox,
             sandbox.dir(),
             &format!(
                 "mkdir '{p}' && cd '{}' && find . -mindepth 1 -maxdepth 1 ! -name node_modules \
@@ -82,6 +86,11 @@ impl Tree {
         let mut random = Random::seeded(seed);
         fs::write(self.file(file), text(&mut random, FILE_BYTES)).expect("own file");
     }
+}
+
+/// Runs a shell script, for as long as it takes: a million files are minutes of git's.
+fn script(sandbox: &Sandbox, dir: &Path, script: &str) {
+    run(sandbox.command("sh", dir).args(["-ec", script]));
 }
 
 /// Words, about as compressible as source code is.
