@@ -15,21 +15,20 @@ use crate::tree::{self, Tree};
 /// Above so many files the Python peers and the repeated first captures take too long.
 const LARGE: usize = 200_000;
 
-/// All of it, from the smallest tree to the largest.
-pub fn measure(bench: &mut Bench<'_>, sizes: &[usize], ignored_dirs: usize) {
-    let mut medians = Vec::new();
+/// All of it, from the smallest tree to the largest. `medians` has those of the checkpoints so far, by size.
+pub fn measure(bench: &mut Bench<'_>, sizes: &[usize], ignored_dirs: usize, medians: &mut Vec<(usize, f64)>) {
     let first = sizes.iter().copied().filter(|n| *n <= LARGE).max();
     for files in sizes {
         let tree = Tree::make(bench.sandbox, &format!("t{files}"), *files, ignored_dirs);
-        medians.push(checkpoint(bench, &tree));
+        medians.push((*files, checkpoint(bench, &tree)));
         if first == Some(*files) {
             first_capture(bench, &tree);
         }
         tree::remove(&tree.path);
     }
-    let spread =
-        medians.iter().copied().fold(f64::MIN, f64::max) / medians.iter().copied().fold(f64::MAX, f64::min);
-    let sizes: Vec<String> = sizes.iter().map(|n| short(*n)).collect();
+    let took = || medians.iter().map(|(_, median)| *median);
+    let spread = took().fold(f64::MIN, f64::max) / took().fold(f64::MAX, f64::min);
+    let sizes: Vec<String> = medians.iter().map(|(files, _)| short(*files)).collect();
     bench.report.row(
         format!(
             "slowest of the checkpoints at {} files against the fastest, times",
