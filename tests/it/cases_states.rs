@@ -144,8 +144,10 @@ fn settings_of_bytes_and_modes_change_nothing() {
         "git config core.symlinks false; ln -s a link",
         "git config core.ignoreCase true; printf 'A\n' > A",
         "git config core.sharedRepository 0666; chmod 664 a",
-        "printf '* text=auto eol=crlf ident working-tree-encoding=UTF-16\n' > .git/info/attributes",
-        "git config core.attributesFile \"$PWD/../attr\"; printf '* filter=x\n' > ../attr; git config filter.x.required true; git config filter.x.clean 'tr 0-9 a-j'; git config filter.x.smudge 'tr a-j 0-9'",
+        // Touched, so that git looks at the bytes before as well as after: as long as a file's times are those of the index, what a
+        // filter makes of it is no matter.
+        "printf '* text=auto eol=crlf ident working-tree-encoding=UTF-16\n' > .git/info/attributes; touch a b",
+        "touch a b; git config core.attributesFile \"$PWD/../attr\"; printf '* filter=x\n' > ../attr; git config filter.x.required true; git config filter.x.clean 'tr 0-9 a-j'; git config filter.x.smudge 'tr a-j 0-9'",
     ]);
 }
 

@@ -52,6 +52,8 @@ impl OurEngine {
         };
         let request = AttachRequest {
             path: tree.to_owned(),
+            // The largest tree has more files than are attached without.
+            force: true,
             ..AttachRequest::default()
         };
         let found = Engine::attach(&env, &request, &settings, now()).expect("a new root");
