@@ -4,8 +4,9 @@
 //!
 //! - `journal`: JSON, `{"version":1,"header":HEADER,"plan":PLAN,"stagings":[{"parent":"dir","name":".stepback-tmp-..."}],
 //!   "opened":[{"path":"dir","perm":"0555"}]}`. `stagings` are the staging directories, by the directory that holds them;
-//!   the file for step number i of the plan is named i there; some have only other ones in them, which follow. `opened` are directories that the owner could not write
-//!   to and that were opened for the time of the operation, with the bits to put back. Generation 0.
+//!   the file for step number i of the plan is named i there; some have only other ones in them, which follow. `opened` are
+//!   directories that the owner could not write to and that were opened for the time of the operation, with the bits to put
+//!   back. Generation 0.
 //! - `recovery-K`: the same two lists for the K-th attempt to finish or undo it, K from 1.
 //! - `damaged-*`: one of these files that could not be read, set aside by `recover`.
 //! - `staged-K`: empty; in generation K's staging directories every file is complete. Without it they may hold half

@@ -72,6 +72,12 @@ fn names(staging: &Staging) -> io::Result<Vec<(Vec<u8>, Option<FileType>)>> {
     staging.dir.open_dir(b".")?.entries()
 }
 
+/// The step, of so many, whose slot has this name.
+fn step_of(slot: &[u8], steps: usize) -> Option<usize> {
+    let step: usize = std::str::from_utf8(slot).ok()?.parse().ok()?;
+    (step < steps).then_some(step)
+}
+
 /// Removes the slots of one staging directory.
 fn empty(
     ground: &Ground<'_>,
@@ -82,15 +88,12 @@ fn empty(
     let staging = &ground.stagings[index];
     let full = ground.full(&staging.path());
     let entries = names(staging).at(&full)?;
-    entries.iter().try_for_each(|(slot, kind)| {
-        let step = std::str::from_utf8(slot)
-            .ok()
-            .and_then(|slot| slot.parse::<usize>().ok());
-        if step.is_none_or(|step| step >= steps || stays(index, step)) {
-            return Ok(());
-        }
-        remove_slot(staging.dir.as_fd(), slot, *kind).at(&full)
-    })
+    entries
+        .iter()
+        .try_for_each(|(slot, kind)| match step_of(slot, steps) {
+            Some(step) if !stays(index, step) => remove_slot(staging.dir.as_fd(), slot, *kind).at(&full),
+            _ => Ok(()),
+        })
 }
 
 /// What is in a slot goes; a directory only when it is empty.
@@ -136,10 +139,7 @@ pub(super) fn slots(ground: &Ground<'_>, index: usize, steps: usize) -> Result<V
         return Ok(found);
     }
     for (slot, _) in names(staging).at(&full)? {
-        let step = std::str::from_utf8(&slot)
-            .ok()
-            .and_then(|slot| slot.parse::<usize>().ok());
-        let Some(step) = step.filter(|step| *step < steps) else {
+        let Some(step) = step_of(&slot, steps) else {
             continue;
         };
         if let Some(seen) = compare::identify(staging.dir.as_fd(), &slot).at(&full)? {

@@ -23,10 +23,10 @@ use crate::oid::{ObjectKind, Oid};
 
 /// So many new objects are kept in memory and become loose; one more, and all go to a pack.
 const LOOSE_MAX: usize = 32;
-/// Once so many were put, the loose objects of the store are listed, instead of looking for one of each name.
-const LIST_FROM: usize = 1_000;
 /// So many bytes of them are kept in memory.
 const PENDING_BYTES_MAX: usize = 8 << 20;
+/// Once so many were put, the loose objects of the store are listed, instead of looking for one of each name.
+const LIST_FROM: usize = 1_000;
 /// Compressed objects above are synced by themselves.
 const SMALL_BYTES: usize = 16 << 10;
 /// Blobs above are loose whatever comes, so that they can be written and read in pieces.
